@@ -1,0 +1,10 @@
+//! A single-threaded reactor in the manner of libevent: one thread, one loop, callbacks.
+
+mod clock;
+mod error;
+mod interest;
+mod sys;
+
+pub use error::Error;
+pub use interest::{Features, Ready, What};
+pub use sys::Address;

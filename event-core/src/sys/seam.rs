@@ -1,0 +1,144 @@
+//! The seam under everything: what the reactor asks of a kernel, real or simulated.
+//!
+//! Nothing outside `sys/` names an operation on an fd. Methods take `&self`: an implementation keeps its state in
+//! cells and moves its event buffer out for the length of a wait, so that nothing is borrowed while the loop sleeps.
+//! No method runs user code.
+
+use std::io::{self, IoSlice};
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use std::{cell::Cell, net::Shutdown, net::SocketAddr};
+
+use crate::clock::Time;
+use crate::interest::{Features, Interest, Report};
+
+/// The tag under which a backend reports that its waker was used or a signal arrived.
+pub(crate) const WAKE_TAG: u64 = u64::MAX;
+
+/// One fd's readiness, with the tag that `change` gave it last; may be out of date, which the reactor checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reported {
+    pub(crate) tag: u64,
+    pub(crate) report: Report,
+}
+
+/// Whether an fd takes `send` and `recv`, or answered `ENOTSOCK` once and gets `write` and `read` for good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum FdKind {
+    File,
+    #[default]
+    Socket,
+}
+
+/// Where a listener listens or a stream connects to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Address {
+    /// An IPv4 or IPv6 address and port.
+    Ip(SocketAddr),
+    /// A unix-domain socket; `None` for the unnamed end of one.
+    Unix(Option<PathBuf>),
+}
+
+/// How a listening socket is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListenOptions {
+    /// Connections the kernel keeps waiting; the system may allow fewer.
+    pub(crate) backlog: i32,
+    /// `SO_REUSEADDR`; TCP only.
+    pub(crate) reuse_address: bool,
+    /// `TCP_NODELAY`, which accepted sockets inherit; TCP only.
+    pub(crate) no_delay: bool,
+}
+
+/// Wakes a waiting loop from any thread. Coalescing is the caller's affair (`remote`).
+pub(crate) trait Wake: Send + Sync {
+    /// Makes the current or next `wait` report `WAKE_TAG`. Async-signal-safe on real systems; keeps errno.
+    fn wake(&self);
+
+    /// Takes back what `wake` did. Called by the loop before it looks at what it was woken for.
+    fn clear(&self);
+}
+
+/// A kernel: a readiness backend, its clock, sockets and signals.
+pub(crate) trait Sys {
+    /// The method's name as `event_base_get_method` gives it: `epoll`, `poll`, `simulation`.
+    fn name(&self) -> &'static str;
+
+    fn features(&self) -> Features;
+
+    /// The clock now. Never goes back.
+    fn now(&self) -> Time;
+
+    /// The time of day, for what is shown to people (`Date:`).
+    fn wall(&self) -> SystemTime;
+
+    /// Watches `fd` for `new` instead of `old`, reporting `tag`.
+    ///
+    /// From `EMPTY` it adds, to `EMPTY` it makes the kernel forget the fd; `old == new` with a non-empty set re-asserts
+    /// the registration (and its tag), which fails with `ENOENT` or `EBADF` if the fd was closed or reused behind our
+    /// back. Removing what is already gone is `Ok`.
+    fn change(&self, fd: RawFd, tag: u64, old: Interest, new: Interest) -> io::Result<()>;
+
+    /// Appends what is ready, waiting at most `timeout` (`None`: without limit), rounded **up** to the backend's
+    /// resolution. An interrupted wait is `Ok` with nothing appended.
+    fn wait(&self, out: &mut Vec<Reported>, timeout: Option<Duration>) -> io::Result<()>;
+
+    /// In the child of a fork: a kernel set and a wake fd of its own, under the same numbers. Interests are re-added
+    /// by the caller through `change` from `EMPTY`.
+    fn after_fork(&self) -> io::Result<()>;
+
+    /// The loop's waker. The same object for the life of this value.
+    fn waker(&self) -> Arc<dyn Wake>;
+
+    /// The fd that becomes readable when `wait` would report something, if the backend has one.
+    fn poll_fd(&self) -> Option<RawFd>;
+
+    // Streams. Every fd made here is non-blocking and close-on-exec.
+
+    /// Appends at most `max` bytes to the spare capacity of `buf` (which never grows); 0 is the end of the stream.
+    fn recv(&self, fd: RawFd, kind: &Cell<FdKind>, buf: &mut Vec<u8>, max: usize) -> io::Result<usize>;
+
+    /// Sends once, without raising SIGPIPE.
+    fn send(&self, fd: RawFd, kind: &Cell<FdKind>, buf: &[u8]) -> io::Result<usize>;
+
+    /// Like `send` for several pieces; at most 64 are taken.
+    fn sendv(&self, fd: RawFd, kind: &Cell<FdKind>, bufs: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    fn listen(&self, address: &Address, options: &ListenOptions) -> io::Result<RawFd>;
+
+    fn accept(&self, fd: RawFd) -> io::Result<(RawFd, Address)>;
+
+    /// Starts to connect. Ready or failed is told by WRITE readiness and then `take_error`.
+    fn connect(&self, address: &Address) -> io::Result<RawFd>;
+
+    /// `SO_ERROR`: the error that is waiting on a socket, taken.
+    fn take_error(&self, fd: RawFd) -> io::Result<Option<io::Error>>;
+
+    fn shutdown(&self, fd: RawFd, how: Shutdown) -> io::Result<()>;
+
+    /// Closes the fd. `EINTR` closes too (close(2) on Linux).
+    fn close(&self, fd: RawFd);
+
+    fn local_address(&self, fd: RawFd) -> io::Result<Address>;
+
+    fn peer_address(&self, fd: RawFd) -> io::Result<Address>;
+
+    fn set_nonblocking(&self, fd: RawFd) -> io::Result<()>;
+
+    /// Highest number of open files the process may have (`RLIMIT_NOFILE`), now.
+    fn open_file_limit(&self) -> usize;
+
+    // Signals. A delivery wakes the loop; the loop then takes the counts.
+
+    /// Starts to count deliveries of `signal` for this loop; the first in the process saves the old disposition.
+    fn signal_add(&self, signal: i32) -> io::Result<()>;
+
+    /// Stops it; the last in the process restores the old disposition.
+    fn signal_del(&self, signal: i32);
+
+    /// Appends `(signal, deliveries)` since the last call.
+    fn take_signals(&self, out: &mut Vec<(i32, u32)>);
+}

@@ -1,0 +1,1 @@
+//! The examples stand in `examples/examples`, one file each.
