@@ -1,0 +1,500 @@
+//! `Buffer`: a queue of bytes in chunks, libevent's evbuffer.
+
+mod chunk;
+mod convert;
+mod io;
+mod list;
+mod moves;
+mod pool;
+mod search;
+mod stream;
+
+use std::mem;
+
+use bytes::Bytes;
+
+use crate::error::Error;
+use chunk::{Chunk, MAX_CHUNK, MIN_CHUNK, Own};
+use list::List;
+
+pub(crate) use pool::{Pool, READ_BLOCK, WRITE_BLOCK};
+pub use search::Eol;
+
+/// The most bytes a buffer may hold, as in libevent: every length and every sum of two is then in range.
+const MAX_LEN: usize = isize::MAX as usize;
+
+/// A piece up to this size is copied when it fits behind the last bytes of where it goes: that costs less than a
+/// chunk of its own, in memory and in the number of pieces to send.
+const SMALL_PIECE: usize = 1024;
+
+/// A queue of bytes: added at the end, taken from the front, moved to another buffer without a copy.
+///
+/// The bytes lie in chunks. A chunk is memory of the buffer's own, which takes further bytes while it has room, or a
+/// share of memory that does not change: a static string, a [`Bytes`], what another buffer has too. Adding bytes
+/// never moves those already in, and no byte moves because the `Buffer` itself does: a pointer to them stays good until
+/// this buffer is modified.
+///
+/// An empty buffer is 40 bytes and owns no memory; the first chunk costs one allocation, its memory. Memory kept is at
+/// most four times the bytes in it, apart from the blocks at the two ends: see [`held`](Buffer::held).
+///
+/// A buffer is `Send`: another thread may build an answer. It is for one owner at a time; libevent's `evbuffer_lock`
+/// is Rust's `&mut`. What owns referenced memory ([`add_reference`](Buffer::add_reference)) is dropped inside the call
+/// that lets go of its last byte, or with the buffer.
+///
+/// A buffer holds at most `isize::MAX` bytes. As only references to the same memory, repeated, could be more, the
+/// calls that take them do nothing then (and fail a debug assertion) instead of returning an error each time.
+///
+/// # Examples
+/// ```
+/// use event_core::{Buffer, Eol};
+///
+/// let mut buffer = Buffer::new();
+/// buffer.add(b"GET / HTTP/1.1\r\nHost: ");
+/// write!(buffer, "{}:{}\r\n", "localhost", 8080);
+/// assert_eq!(buffer.readln(Eol::CrlfStrict).as_deref(), Some(&b"GET / HTTP/1.1"[..]));
+/// assert_eq!(buffer, "Host: localhost:8080\r\n");
+/// ```
+#[derive(Default)]
+#[doc(alias = "evbuffer")]
+pub struct Buffer {
+    list: List,
+}
+
+impl Buffer {
+    /// Makes an empty buffer. Allocates nothing.
+    #[inline]
+    #[doc(alias = "evbuffer_new")]
+    pub const fn new() -> Buffer {
+        Buffer { list: List::new() }
+    }
+
+    /// Makes a buffer that refers to `bytes`. Allocates nothing.
+    pub const fn from_static(bytes: &'static [u8]) -> Buffer {
+        Buffer { list: List::one(Chunk::foreign(Bytes::from_static(bytes))) }
+    }
+
+    /// Appends a copy of `data`.
+    ///
+    /// What does not fit behind the last bytes goes into new memory: as large as the piece if that is large, else
+    /// twice the last memory, from 512 bytes to 64 KiB, and no more than the buffer's length asks for.
+    #[inline]
+    #[doc(alias = "evbuffer_add")]
+    pub fn add(&mut self, data: &[u8]) {
+        match self.list.only_own() {
+            Some(own) if own.spare() >= data.len() => {
+                own.fill(data);
+            }
+            _ => self.add_slow(data),
+        }
+    }
+
+    /// Puts a copy of `data` before the first byte, using the room that drained bytes have left.
+    ///
+    /// ```
+    /// # use event_core::Buffer;
+    /// let mut buffer = Buffer::from("body");
+    /// buffer.prepend(b"head ");
+    /// assert_eq!(buffer, "head body");
+    /// ```
+    #[doc(alias = "evbuffer_prepend")]
+    pub fn prepend(&mut self, data: &[u8]) {
+        if data.is_empty() || !self.may_take(data.len()) {
+            return;
+        }
+        if self.is_empty() {
+            return self.add(data);
+        }
+        let filled = self.list.edit_front(|chunk| match chunk {
+            Chunk::Own { own, .. } => own.fill_front(data),
+            Chunk::Shared { .. } => 0,
+        });
+        let rest = &data[..data.len() - filled.unwrap_or(0)];
+        if !rest.is_empty() {
+            let block = self.list.front().map_or(0, Chunk::block);
+            self.push_front(Chunk::own(Own::ending_with(rest, self.growth(block))));
+        }
+    }
+
+    /// Appends a reference to `bytes`, without a copy.
+    ///
+    /// The memory lives until its last byte has left every buffer it came to; its owner is dropped then
+    /// ([`Bytes::from_owner`] takes any).
+    ///
+    /// ```
+    /// # use event_core::{Buffer, Bytes};
+    /// let page = Bytes::from_owner(vec![b'x'; 100_000].into_boxed_slice());
+    /// let mut buffer = Buffer::from("page: ");
+    /// buffer.add_reference(page.clone());
+    /// assert_eq!(buffer.len(), 100_006);
+    /// ```
+    #[doc(alias = "evbuffer_add_reference")]
+    pub fn add_reference(&mut self, bytes: Bytes) {
+        if self.may_take(bytes.len()) {
+            self.push_back(Chunk::foreign(bytes));
+        }
+    }
+
+    /// Appends a reference to `bytes`; a few bytes that fit behind the last ones are copied instead.
+    pub fn add_static(&mut self, bytes: &'static [u8]) {
+        if self.is_small_for_back(bytes.len()) {
+            self.add(bytes);
+        } else {
+            self.add_reference(Bytes::from_static(bytes));
+        }
+    }
+
+    /// Moves the first bytes out into `out`, as many as there are; returns how many.
+    #[doc(alias = "evbuffer_remove")]
+    pub fn remove(&mut self, out: &mut [u8]) -> usize {
+        let n = self.copyout(out);
+        self.drain(n)
+    }
+
+    /// Drops the first `n` bytes, or all if there are fewer; returns how many.
+    ///
+    /// Afterwards the rest of a block larger than 64 KiB is copied if that is under a quarter of it and at most 64 KiB.
+    #[inline]
+    #[doc(alias = "evbuffer_drain")]
+    pub fn drain(&mut self, n: usize) -> usize {
+        match self.list.only_own() {
+            Some(own) if n < own.len() && own.capacity() <= MAX_CHUNK => {
+                own.advance(n);
+                n
+            }
+            _ => self.drain_slow(n),
+        }
+    }
+
+    /// Drops all but the first `n` bytes.
+    pub fn truncate(&mut self, n: usize) {
+        if n == 0 {
+            return self.drain_all();
+        }
+        while self.len() > n {
+            let over = self.len() - n;
+            match self.list.back().map_or(0, Chunk::len) {
+                len if len <= over => drop(self.list.pop_back()),
+                len => {
+                    self.list.edit_back(|chunk| {
+                        chunk.truncate(len - over);
+                        trim(chunk);
+                    });
+                }
+            }
+        }
+    }
+
+    /// Drops all bytes and all memory.
+    #[inline]
+    pub fn clear(&mut self) {
+        drop(mem::take(&mut self.list));
+    }
+
+    /// Moves everything out and leaves this buffer empty, without memory.
+    ///
+    /// (Not `take`, which would be hidden by `std::io::Read::take` wherever that trait is in scope.)
+    #[inline]
+    #[must_use = "use `clear` to drop the bytes"]
+    pub fn take_all(&mut self) -> Buffer {
+        let mut all = mem::take(self);
+        // What the loop lent is now for this user to keep or drop.
+        all.list.edit_front(Chunk::unpool);
+        all.list.edit_back(Chunk::unpool);
+        all
+    }
+
+    /// Makes the first `n` bytes one piece and returns them; `None` if there are fewer.
+    ///
+    /// Copies at most what is not in one piece already. O(1) if the first chunk has the bytes.
+    ///
+    /// ```
+    /// # use event_core::Buffer;
+    /// let mut buffer = Buffer::from("he");
+    /// buffer.add_buffer(&mut Buffer::from("llo"));
+    /// assert_eq!(buffer.pullup(4), Some(&b"hell"[..]));
+    /// assert_eq!(buffer.pullup(6), None);
+    /// ```
+    #[inline]
+    #[doc(alias = "evbuffer_pullup")]
+    pub fn pullup(&mut self, n: usize) -> Option<&[u8]> {
+        if n > self.contiguous().len() {
+            if n > self.len() {
+                return None;
+            }
+            self.linearise(n);
+        }
+        self.contiguous().get(..n)
+    }
+
+    /// Makes sure that at least `n` more bytes can be added in one piece without an allocation.
+    ///
+    /// # Errors
+    /// `Error::Invalid` if the buffer would be longer than `isize::MAX` bytes or the memory is not there; nothing
+    /// has changed then.
+    #[doc(alias = "evbuffer_expand")]
+    #[doc(alias = "evbuffer_reserve_space")]
+    pub fn reserve(&mut self, n: usize) -> Result<(), Error> {
+        if self.list.back().map_or(0, Chunk::spare) >= n {
+            return Ok(());
+        }
+        if n > MAX_LEN - self.len() {
+            return Err(Error::Invalid("the buffer would be longer than isize::MAX bytes"));
+        }
+        let mut mem = Vec::new();
+        if mem.try_reserve_exact(n.max(MIN_CHUNK)).is_err() {
+            return Err(Error::Invalid("there is no memory of the size to reserve"));
+        }
+        self.close_back(0);
+        self.list.push_back(Chunk::own(Own::new(mem)));
+        Ok(())
+    }
+
+    /// Number of bytes in the buffer. O(1).
+    #[inline]
+    #[doc(alias = "evbuffer_get_length")]
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there are no bytes. O(1).
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes that lie in one piece at the front: all of the first chunk, empty only if the buffer is.
+    #[inline]
+    #[doc(alias = "evbuffer_get_contiguous_space")]
+    pub fn contiguous(&self) -> &[u8] {
+        self.list.front().map_or(&[], Chunk::bytes)
+    }
+
+    /// All bytes, piece by piece; no piece is empty.
+    pub fn chunks(&self) -> impl Iterator<Item = &[u8]> + Clone {
+        self.list.pieces(0, usize::MAX)
+    }
+
+    /// The first `n` bytes, piece by piece, the last piece cut to the length.
+    #[doc(alias = "evbuffer_peek")]
+    pub fn peek(&self, n: usize) -> impl Iterator<Item = &[u8]> + Clone {
+        self.list.pieces(0, n)
+    }
+
+    /// As [`peek`](Buffer::peek), from position `from` on.
+    pub fn peek_from(&self, from: usize, n: usize) -> impl Iterator<Item = &[u8]> + Clone {
+        self.list.pieces(from, n)
+    }
+
+    /// Copies the first bytes to `out`, as many as there are; returns how many.
+    #[doc(alias = "evbuffer_copyout")]
+    pub fn copyout(&self, out: &mut [u8]) -> usize {
+        self.copyout_from(0, out)
+    }
+
+    /// As [`copyout`](Buffer::copyout), from position `from` on; nothing if that is beyond the end.
+    #[doc(alias = "evbuffer_copyout_from")]
+    pub fn copyout_from(&self, from: usize, out: &mut [u8]) -> usize {
+        let mut done = 0;
+        for piece in self.list.pieces(from, out.len()) {
+            out[done..done + piece.len()].copy_from_slice(piece);
+            done += piece.len();
+        }
+        done
+    }
+
+    /// A copy of all bytes.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut all = Vec::with_capacity(self.len());
+        self.chunks().for_each(|piece| all.extend_from_slice(piece));
+        all
+    }
+
+    /// Bytes of memory that this buffer keeps alive; O(chunks).
+    ///
+    /// Memory of its own counts with its capacity, memory shared with other buffers in each of them, referenced memory
+    /// with the bytes referred to. It is at most four times the length, plus: the block at either end, which is
+    /// at most 64 KiB unless something larger was put in whole and more than 64 KiB of that are left; what
+    /// [`reserve`](Buffer::reserve) asked for; and 512 bytes.
+    pub fn held(&self) -> usize {
+        self.list.iter().fold(0, |sum: usize, chunk| sum.saturating_add(chunk.held()))
+    }
+
+    /// Whether `n` more bytes are a length that a buffer may have.
+    #[inline]
+    fn may_take(&self, n: usize) -> bool {
+        let may = n <= MAX_LEN - self.len();
+        debug_assert!(may, "a buffer holds at most isize::MAX bytes");
+        may
+    }
+
+    #[inline(never)]
+    fn add_slow(&mut self, data: &[u8]) {
+        if data.is_empty() || !self.may_take(data.len()) {
+            return;
+        }
+        let filled = self.list.edit_back(|chunk| match chunk {
+            Chunk::Own { own, .. } => (own.fill(data), own.capacity()),
+            Chunk::Shared { .. } => (0, 0),
+        });
+        let (filled, block) = filled.unwrap_or((0, 0));
+        let rest = &data[filled..];
+        if !rest.is_empty() {
+            let mut own = Own::with_capacity(rest.len().max(self.growth(block)));
+            own.fill(rest);
+            self.push_back(Chunk::own(own));
+        }
+    }
+
+    /// Size of the memory that a small piece is given beside a chunk of `block` bytes: double, as long as the
+    /// buffer is of that length, so that the new memory is never most of what is held.
+    fn growth(&self, block: usize) -> usize {
+        let double = block.saturating_mul(2).min(MAX_CHUNK);
+        double.min(self.len().min(MAX_CHUNK).next_power_of_two()).max(MIN_CHUNK)
+    }
+
+    /// Appends a chunk, which must not be empty unless it may be dropped.
+    fn push_back(&mut self, chunk: Chunk) {
+        if !chunk.is_empty() {
+            self.close_back(0);
+            self.list.push_back(chunk);
+        }
+    }
+
+    fn push_front(&mut self, chunk: Chunk) {
+        if chunk.is_empty() {
+            return;
+        }
+        if self.is_empty() {
+            self.clear();
+        } else if self.list.count() > 1 {
+            // The front of several becomes a middle chunk, which must not be loose.
+            self.list.edit_front(Chunk::fit);
+        }
+        self.list.push_front(chunk);
+    }
+
+    /// Prepares the last chunk for one behind it: no empty chunk stays, and none in the middle that is under a quarter
+    /// full, unless its memory is at most `tolerated`.
+    fn close_back(&mut self, tolerated: usize) {
+        while self.list.back().is_some_and(Chunk::is_empty) {
+            self.list.pop_back();
+        }
+        if self.list.count() > 1 && self.list.back().is_some_and(|chunk| chunk.block() > tolerated) {
+            self.list.edit_back(Chunk::fit);
+        }
+    }
+
+    /// Whether a piece of `n` bytes is better copied behind the last bytes than put into a chunk of its own.
+    fn is_small_for_back(&self, n: usize) -> bool {
+        n <= SMALL_PIECE && self.list.back().is_some_and(|chunk| chunk.spare() >= n)
+    }
+
+    #[inline(never)]
+    fn drain_slow(&mut self, n: usize) -> usize {
+        let n = n.min(self.len());
+        if n == self.len() {
+            self.drain_all();
+            return n;
+        }
+        let mut left = n;
+        while left > 0 {
+            match self.list.front().map_or(0, Chunk::len) {
+                len if len <= left => {
+                    left -= len;
+                    drop(self.list.pop_front());
+                }
+                _ => {
+                    self.list.edit_front(|chunk| chunk.advance(left));
+                    left = 0;
+                }
+            }
+        }
+        self.list.edit_front(trim);
+        n
+    }
+
+    /// Drops all bytes. A block that the loop's pool lent stays for `settle` to hand back; a user's memory goes.
+    fn drain_all(&mut self) {
+        let mut all = mem::take(&mut self.list);
+        if let Some(chunk) = all.pop_back() {
+            self.keep_lent(chunk);
+        }
+    }
+
+    /// Keeps the emptied memory of a chunk that was taken out, if the pool lent it and there is nothing else here.
+    fn keep_lent(&mut self, mut chunk: Chunk) {
+        if let Chunk::Own { own, pooled: true } = &mut chunk
+            && self.list.count() == 0
+        {
+            own.clear();
+            self.list.push_back(chunk);
+        }
+    }
+
+    /// Makes the first `n` bytes one piece, `contiguous().len() < n <= len`.
+    fn linearise(&mut self, n: usize) {
+        let n = self.whole_pieces(n);
+        let (mut own, pooled) = match self.list.pop_front() {
+            Some(Chunk::Own { own, pooled }) if own.spare() >= n - own.len() => (own, pooled),
+            Some(first) => {
+                // Room for as much again, so that a caller that asks for a little more each time copies it seldom.
+                let room = if n <= MAX_CHUNK { n.next_power_of_two() } else { n };
+                let mut own = Own::with_capacity(room);
+                own.fill(first.bytes());
+                (own, false)
+            }
+            None => return,
+        };
+        while own.len() < n {
+            let missing = n - own.len();
+            let Some(mut chunk) = self.list.pop_front() else { break };
+            if chunk.len() <= missing {
+                own.fill(chunk.bytes());
+            } else {
+                own.fill(&chunk.bytes()[..missing]);
+                chunk.advance(missing);
+                self.list.push_front(chunk);
+            }
+        }
+        self.list.push_front(Chunk::Own { own, pooled });
+    }
+
+    /// The end of the piece that position `n` lies in if leaving the rest of it would leave a loose chunk in the
+    /// middle or a large one at the end, else `n`.
+    fn whole_pieces(&self, n: usize) -> usize {
+        let mut end = 0;
+        let mut chunks = self.list.iter().peekable();
+        while let Some(chunk) = chunks.next() {
+            end += chunk.len();
+            if end >= n {
+                let must_fit = chunks.peek().is_some() || chunk.block() > MAX_CHUNK;
+                return if must_fit && chunk.is_loose_for(end - n) { end } else { n };
+            }
+        }
+        n
+    }
+}
+
+/// Lets go of a large block at one of the ends of which only a little is left.
+fn trim(chunk: &mut Chunk) {
+    if chunk.block() > MAX_CHUNK {
+        chunk.fit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_send<T: Send>() {}
+
+    #[test]
+    fn a_buffer_is_send_small_and_without_memory_when_empty() {
+        is_send::<Buffer>();
+        assert!(size_of::<Buffer>() <= 40, "{}", size_of::<Buffer>());
+        assert_eq!(Buffer::new().held(), 0);
+        let mut buffer = Buffer::from("gone");
+        buffer.drain(4);
+        assert_eq!((buffer.len(), buffer.held()), (0, 0));
+    }
+}
