@@ -1,0 +1,228 @@
+//! What all backends on a real kernel share, and the table of those that this system has.
+
+use std::io::{self, IoSlice};
+use std::os::fd::RawFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use std::{cell::Cell, net::Shutdown};
+
+use crate::clock::Time;
+use crate::interest::{Features, Interest};
+
+use super::seam::{Address, FdKind, ListenOptions, Reported, Sys, Wake};
+use super::sig::Subscription;
+use super::wake::Waker;
+use super::{fork, net};
+
+#[cfg(target_os = "linux")]
+use super::epoll::Epoll;
+use super::poll::Poll;
+
+/// One way to wait for fds; the same words as in `Sys`, less what all of them share.
+pub(super) trait Backend: Sized {
+    const NAME: &'static str;
+    const FEATURES: Features;
+
+    /// An empty set that watches `waker` under `WAKE_TAG`.
+    fn new(waker: &Arc<Waker>) -> io::Result<Self>;
+
+    fn change(&self, fd: RawFd, tag: u64, old: Interest, new: Interest) -> io::Result<()>;
+
+    fn wait(&self, out: &mut Vec<Reported>, timeout: Option<Duration>) -> io::Result<()>;
+
+    /// Like `new` under the same fd number. The waker has its new object already.
+    fn after_fork(&self) -> io::Result<()>;
+
+    fn poll_fd(&self) -> Option<RawFd>;
+}
+
+/// A backend that a program can choose.
+pub(crate) struct Method {
+    /// As `Sys::name` gives it, and as `EVENT_NO..` in the environment spells it in capitals.
+    pub(crate) name: &'static str,
+    /// As `Sys::features` gives it.
+    pub(crate) features: Features,
+    pub(crate) make: fn() -> io::Result<Rc<dyn Sys>>,
+}
+
+impl Method {
+    const fn of<B: Backend + 'static>() -> Method {
+        Method { name: B::NAME, features: B::FEATURES, make: Common::<B>::make }
+    }
+}
+
+/// The backends of this system, best first: libevent's `eventops[]`.
+pub(crate) static METHODS: &[Method] = &[
+    #[cfg(target_os = "linux")]
+    Method::of::<Epoll>(),
+    Method::of::<Poll>(),
+];
+
+/// A backend made whole.
+///
+/// It may be moved between threads and, under a lock outside, be called by several; `change` and the waker may be
+/// used while another thread sleeps in `wait`. Nothing is borrowed across that sleep.
+struct Common<B> {
+    /// Before the waker: a subscription ends while its wake fd is still open.
+    signals: Subscription,
+    backend: B,
+    waker: Arc<Waker>,
+    origin: Instant,
+}
+
+impl<B: Backend + 'static> Common<B> {
+    fn make() -> io::Result<Rc<dyn Sys>> {
+        // Forks are counted from the first loop on: the signal table relies on it too.
+        fork::fork_count();
+        let waker = Arc::new(Waker::new()?);
+        let backend = B::new(&waker)?;
+        let signals = Subscription::new(Arc::clone(&waker));
+        Ok(Rc::new(Common { signals, backend, waker, origin: Instant::now() }))
+    }
+}
+
+impl<B: Backend> Sys for Common<B> {
+    fn name(&self) -> &'static str {
+        B::NAME
+    }
+
+    fn features(&self) -> Features {
+        B::FEATURES
+    }
+
+    fn now(&self) -> Time {
+        Time::from_nanos(0).after(self.origin.elapsed())
+    }
+
+    fn wall(&self) -> SystemTime {
+        SystemTime::now()
+    }
+
+    fn change(&self, fd: RawFd, tag: u64, old: Interest, new: Interest) -> io::Result<()> {
+        self.backend.change(fd, tag, old, new)
+    }
+
+    fn wait(&self, out: &mut Vec<Reported>, timeout: Option<Duration>) -> io::Result<()> {
+        self.backend.wait(out, timeout)
+    }
+
+    fn after_fork(&self) -> io::Result<()> {
+        self.waker.after_fork()?;
+        self.backend.after_fork()?;
+        self.signals.after_fork();
+        // A wake that was pending at the fork was the old object's, and so was one for a signal since then. The flag
+        // that coalesces wakes may say that there is one: without this the loop would never be woken again.
+        self.waker.wake();
+        Ok(())
+    }
+
+    fn waker(&self) -> Arc<dyn Wake> {
+        Arc::clone(&self.waker) as Arc<dyn Wake>
+    }
+
+    fn poll_fd(&self) -> Option<RawFd> {
+        self.backend.poll_fd()
+    }
+
+    fn recv(&self, fd: RawFd, kind: &Cell<FdKind>, buf: &mut Vec<u8>, max: usize) -> io::Result<usize> {
+        net::recv(fd, kind, buf, max)
+    }
+
+    fn send(&self, fd: RawFd, kind: &Cell<FdKind>, buf: &[u8]) -> io::Result<usize> {
+        net::send(fd, kind, buf)
+    }
+
+    fn sendv(&self, fd: RawFd, kind: &Cell<FdKind>, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        net::sendv(fd, kind, bufs)
+    }
+
+    fn listen(&self, address: &Address, options: &ListenOptions) -> io::Result<RawFd> {
+        net::listen(address, options)
+    }
+
+    fn accept(&self, fd: RawFd) -> io::Result<(RawFd, Address)> {
+        net::accept(fd)
+    }
+
+    fn connect(&self, address: &Address) -> io::Result<RawFd> {
+        net::connect(address)
+    }
+
+    fn take_error(&self, fd: RawFd) -> io::Result<Option<io::Error>> {
+        net::take_error(fd)
+    }
+
+    fn shutdown(&self, fd: RawFd, how: Shutdown) -> io::Result<()> {
+        net::shutdown(fd, how)
+    }
+
+    fn close(&self, fd: RawFd) {
+        net::close(fd);
+    }
+
+    fn local_address(&self, fd: RawFd) -> io::Result<Address> {
+        net::local_address(fd)
+    }
+
+    fn peer_address(&self, fd: RawFd) -> io::Result<Address> {
+        net::peer_address(fd)
+    }
+
+    fn set_nonblocking(&self, fd: RawFd) -> io::Result<()> {
+        net::set_nonblocking(fd)
+    }
+
+    fn open_file_limit(&self) -> usize {
+        net::open_file_limit()
+    }
+
+    fn signal_add(&self, signal: i32) -> io::Result<()> {
+        self.signals.add(signal)
+    }
+
+    fn signal_del(&self, signal: i32) {
+        self.signals.del(signal);
+    }
+
+    fn take_signals(&self, out: &mut Vec<(i32, u32)>) {
+        self.signals.take(out);
+    }
+}
+
+/// The longest single sleep. A kernel that counts ticks in 32 bits overflows above it; a loop that is woken with
+/// nothing to do looks at its deadlines and sleeps again.
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(35 * 60);
+
+/// A timeout as epoll_wait(2) and poll(2) want it: whole milliseconds, rounded up, since a deadline half a millisecond
+/// away that became 0 would make the loop spin until it is due.
+pub(super) fn millis_up(timeout: Option<Duration>) -> libc::c_int {
+    let Some(timeout) = timeout else { return -1 };
+    let nanos = timeout.min(LONGEST_WAIT).as_nanos();
+    libc::c_int::try_from(nanos.div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_rounded_up_to_milliseconds_and_capped() {
+        assert_eq!(millis_up(None), -1);
+        assert_eq!(millis_up(Some(Duration::ZERO)), 0);
+        assert_eq!(millis_up(Some(Duration::from_nanos(1))), 1);
+        assert_eq!(millis_up(Some(Duration::from_micros(1000))), 1);
+        assert_eq!(millis_up(Some(Duration::from_micros(1001))), 2);
+        assert_eq!(millis_up(Some(Duration::MAX)), 35 * 60 * 1000);
+    }
+
+    #[test]
+    fn the_table_tells_the_truth_before_anything_is_made() {
+        for method in METHODS {
+            let sys = (method.make)().unwrap();
+            assert_eq!(sys.name(), method.name);
+            assert_eq!(sys.features(), method.features);
+        }
+        assert_eq!(METHODS.last().map(|m| m.name), Some("poll"));
+    }
+}

@@ -1,0 +1,74 @@
+//! Calls that Linux has and POSIX has not, or that do more there at once. Same names as in `posix`.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+
+use super::common::LONGEST_WAIT;
+
+/// The poll(2) bit for "the peer has shut down its writing half".
+pub(super) const POLL_CLOSED: libc::c_short = libc::POLLRDHUP;
+
+/// A stream socket, non-blocking and close-on-exec from birth.
+pub(super) fn stream_socket(domain: Domain) -> io::Result<Socket> {
+    Socket::new_raw(domain, Type::STREAM.cloexec().nonblocking(), None)
+}
+
+/// accept(2), with the new socket non-blocking and close-on-exec from birth.
+pub(super) fn accept(fd: BorrowedFd<'_>) -> io::Result<(Socket, SockAddr)> {
+    SockRef::from(&fd).accept4(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)
+}
+
+/// A new wake fd; `None` because an eventfd is both of its ends.
+pub(super) fn wake_ends() -> io::Result<(OwnedFd, Option<OwnedFd>)> {
+    // SAFETY: eventfd(2) takes two numbers.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: eventfd(2) has made this fd for us alone.
+    Ok((unsafe { OwnedFd::from_raw_fd(fd) }, None))
+}
+
+/// Makes the number `old` mean what `new` means, close-on-exec; what it meant before loses this reference only.
+pub(super) fn replace(old: &OwnedFd, new: OwnedFd) -> io::Result<()> {
+    loop {
+        // SAFETY: dup3(2) takes numbers; both are owned by us, and no other owner relies on what `old` meant.
+        if unsafe { libc::dup3(new.as_raw_fd(), old.as_raw_fd(), libc::O_CLOEXEC) } >= 0 {
+            return Ok(());
+        }
+        // EBUSY: another thread is about to open something under a free number.
+        let error = io::Error::last_os_error();
+        if !matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY)) {
+            return Err(error);
+        }
+    }
+}
+
+/// poll(2) to the nanosecond.
+pub(super) fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
+    let timeout = timeout.map(|timeout| timeout.min(LONGEST_WAIT)).map(|timeout| libc::timespec {
+        // Both fit: the first is 2,100 at most, the second below a thousand million.
+        tv_sec: timeout.as_secs() as _,
+        tv_nsec: timeout.subsec_nanos() as _,
+    });
+    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: ppoll(2) writes the `revents` of `fds.len()` elements and reads one timespec, or none at null; a null
+    // mask leaves the signal mask alone. All outlive the call.
+    let n = unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as _, timeout, std::ptr::null()) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// Takes a pending signal of `set`, which is blocked in this thread, without waiting.
+pub(super) fn take_pending(set: &libc::sigset_t) {
+    let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    loop {
+        // SAFETY: sigtimedwait(2) reads the set and the timespec and takes null for the information we do not want.
+        let taken = unsafe { libc::sigtimedwait(set, std::ptr::null_mut(), &zero) };
+        if taken >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+            return;
+        }
+    }
+}
