@@ -4,6 +4,7 @@ mod clock;
 mod error;
 mod interest;
 mod sys;
+pub mod testing;
 
 pub use error::Error;
 pub use interest::{Features, Ready, What};
