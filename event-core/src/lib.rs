@@ -5,6 +5,7 @@ mod clock;
 mod error;
 mod interest;
 mod sys;
+pub mod testing;
 
 pub use buffer::{Buffer, Eol};
 pub use bytes::Bytes;

@@ -4,10 +4,12 @@
 //! sockets, the waker and signals. `linux` and `posix` offer the same few calls, and one of them is `os`. The tests
 //! compile `posix` on Linux too, so that its calls are run before another system runs them.
 
+mod calls;
 mod common;
 #[cfg(target_os = "linux")]
 mod epoll;
 mod errno;
+mod faulty;
 mod fork;
 #[cfg(target_os = "linux")]
 mod linux;
@@ -18,6 +20,7 @@ mod posix;
 mod seam;
 mod sig;
 mod sigpipe;
+mod sim;
 #[cfg(test)]
 mod tests;
 mod wake;
@@ -27,8 +30,11 @@ use linux as os;
 #[cfg(not(target_os = "linux"))]
 use posix as os;
 
+pub use calls::{Call, Calls};
+pub(crate) use faulty::{Fault, Faulty, Plan};
 pub use seam::Address;
 
 pub(crate) use common::{METHODS, Method};
 pub(crate) use fork::fork_count;
 pub(crate) use seam::{FdKind, ListenOptions, Reported, Sys, WAKE_TAG, Wake};
+pub(crate) use sim::{By, ObjId, Sim, Step, World};
