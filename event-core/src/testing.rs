@@ -26,7 +26,12 @@ use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
+use crate::base::EventBase;
+use crate::bufferevent::BufferEvent;
+use crate::config::Config;
+use crate::error::Error;
 use crate::interest::{Ready, Report};
+use crate::reactor::LoopHandle;
 use crate::sys::{By, Fault, Faulty, ObjId, Plan, Step, Sys, World};
 
 pub use crate::sys::{Call, Calls};
@@ -57,6 +62,28 @@ impl Sim {
     /// The kernel for one more loop.
     pub(crate) fn sys(&self) -> Rc<dyn Sys> {
         Rc::new(crate::sys::Sim::new(Rc::clone(&self.world)))
+    }
+
+    /// A loop that runs in this world.
+    ///
+    /// # Errors
+    /// None that a simulated kernel gives by itself.
+    pub fn event_base(&self) -> Result<EventBase, Error> {
+        EventBase::on(self.sys())
+    }
+
+    /// A loop that runs in this world, with faults.
+    ///
+    /// # Errors
+    /// Those of the faults that hit the making of the loop.
+    pub fn event_base_with(&self, faults: &Faults) -> Result<EventBase, Error> {
+        EventBase::on(faults.wrap(self.sys()))
+    }
+
+    /// Makes a connected stream for a loop of this world: the program's `BufferEvent` and the test's end.
+    pub fn stream(&self, handle: &LoopHandle) -> (BufferEvent, Peer) {
+        let (fd, peer) = self.pair();
+        (BufferEvent::accepted(handle, fd), peer)
     }
 
     // Files for the program.
@@ -541,6 +568,14 @@ impl Faults {
     /// Makes a plan in which nothing fails.
     pub fn new() -> Faults {
         Faults::default()
+    }
+
+    /// A loop on a real kernel, with faults.
+    ///
+    /// # Errors
+    /// As `EventBase::with_config`, and those of the faults that hit the making of the loop.
+    pub fn event_base(&self, config: Config) -> Result<EventBase, Error> {
+        EventBase::on(self.wrap(config.kernel()?))
     }
 
     /// The kernel `sys` with these faults.

@@ -57,6 +57,7 @@ impl Pool {
     }
 
     /// Bytes of memory that lie in the pool now.
+    #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         let sum = |list: &RefCell<Vec<Vec<u8>>>| list.borrow().iter().map(Vec::capacity).sum::<usize>();
         sum(&self.reads) + sum(&self.writes)

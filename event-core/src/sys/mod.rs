@@ -21,6 +21,7 @@ mod seam;
 mod sig;
 mod sigpipe;
 mod sim;
+pub(crate) mod sync;
 #[cfg(test)]
 mod tests;
 mod wake;
@@ -34,7 +35,7 @@ pub use calls::{Call, Calls};
 pub(crate) use faulty::{Fault, Faulty, Plan};
 pub use seam::Address;
 
-pub(crate) use common::{METHODS, Method};
+pub(crate) use common::METHODS;
 pub(crate) use fork::fork_count;
 pub(crate) use seam::{FdKind, ListenOptions, Reported, Sys, WAKE_TAG, Wake};
 pub(crate) use sim::{By, ObjId, Sim, Step, World};

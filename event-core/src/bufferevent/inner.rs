@@ -1,0 +1,590 @@
+//! The object behind a stream's handles: its state, and every call that changes it from outside the loop's step.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::net::Shutdown;
+use std::os::fd::RawFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bitflags::bitflags;
+
+use super::rare::{Cause, DEFAULT_MAX, Rare};
+use super::{Callbacks, Direction};
+use crate::buffer::Buffer;
+use crate::clock::Time;
+use crate::error::Error;
+use crate::interest::What;
+use crate::reactor::{Callback, EventId, Kind, LoopHandle};
+use crate::slots::Key;
+use crate::sys::FdKind;
+
+bitflags! {
+    /// What a stream is and where it stands.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) struct State: u32 {
+        const READ_ENABLED = 0x0001;
+        const WRITE_ENABLED = 0x0002;
+        /// Freed: nothing happens any more.
+        const FREED = 0x0004;
+        /// A connect is under way.
+        const CONNECTING = 0x0008;
+        /// The peer will send no more; its EOF event was or will be delivered.
+        const EOF = 0x0010;
+        /// Inside the loop's step for this stream: output is flushed at its end.
+        const IN_STEP = 0x0020;
+        /// Stands in the loop's flush list.
+        const UNFLUSHED = 0x0040;
+        /// The kernel took less than it was given: writing waits for readiness.
+        const BLOCKED = 0x0080;
+        const CLOSE_AFTER_FLUSH = 0x0100;
+        const SHUTDOWN_AFTER_FLUSH = 0x0200;
+        /// The fd is closed with the stream.
+        const OWNS_FD = 0x0400;
+        const PAIR = 0x0800;
+        const TRANSPORT = 0x1000;
+        /// Keeps the loop running, as the loop was told.
+        const HELD = 0x2000;
+        /// The write side was shut down.
+        const WRITE_SHUT = 0x4000;
+    }
+}
+
+bitflags! {
+    /// What is to be delivered, in this order: connected, read, write, the other events.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(super) struct Due: u16 {
+        const CONNECTED = 0x001;
+        const READ = 0x002;
+        const WRITE = 0x004;
+        const READ_EOF = 0x008;
+        const READ_ERROR = 0x010;
+        const WRITE_ERROR = 0x020;
+        /// An error of no direction: a failed connect, a full buffer, a lost fd.
+        const ERROR = 0x040;
+        const READ_TIMEOUT = 0x080;
+        const WRITE_TIMEOUT = 0x100;
+        const DEADLINE = 0x200;
+    }
+}
+
+/// The id of a stream that the loop does not know yet.
+const UNSTARTED: EventId = EventId(Key { index: u32::MAX, generation: u32::MAX });
+
+pub(crate) struct Inner {
+    pub(super) handle: LoopHandle,
+    pub(super) id: Cell<EventId>,
+    pub(super) fd: Cell<RawFd>,
+    pub(super) state: Cell<State>,
+    pub(super) due: Cell<Due>,
+    pub(super) kind: Cell<FdKind>,
+    /// What the loop watches for this stream.
+    pub(super) watched: Cell<What>,
+    pub(super) deadline: Cell<Time>,
+    pub(super) callbacks: Cell<Option<Box<dyn Callbacks>>>,
+    pub(super) input: Cell<Buffer>,
+    pub(super) output: Cell<Buffer>,
+    pub(super) rare: RefCell<Option<Box<Rare>>>,
+}
+
+// An idle keep-alive connection holds one of these; with the two reference counts it must stay within 192 bytes.
+const _: () = assert!(size_of::<Inner>() <= 176);
+
+impl Inner {
+    pub(super) fn new(handle: LoopHandle, fd: RawFd, state: State) -> Inner {
+        Inner {
+            handle,
+            id: Cell::new(UNSTARTED),
+            fd: Cell::new(fd),
+            state: Cell::new(state | State::WRITE_ENABLED),
+            due: Cell::new(Due::empty()),
+            kind: Cell::new(FdKind::Socket),
+            watched: Cell::new(What::empty()),
+            deadline: Cell::new(Time::NEVER),
+            callbacks: Cell::new(None),
+            input: Cell::new(Buffer::new()),
+            output: Cell::new(Buffer::new()),
+            rare: RefCell::new(None),
+        }
+    }
+
+    // Small views.
+
+    pub(super) fn has(&self, state: State) -> bool {
+        self.state.get().intersects(state)
+    }
+
+    pub(super) fn set(&self, state: State, on: bool) {
+        let mut all = self.state.get();
+        all.set(state, on);
+        self.state.set(all);
+    }
+
+    pub(super) fn is_freed(&self) -> bool {
+        self.has(State::FREED)
+    }
+
+    /// Reads from the rare part; `default` is what a stream without one has.
+    pub(super) fn rare<T>(&self, default: T, read: impl FnOnce(&Rare) -> T) -> T {
+        match &*self.rare.borrow() {
+            Some(rare) => read(rare),
+            None => default,
+        }
+    }
+
+    /// Changes the rare part, making it if need be. `change` runs under a borrow: it must not drop what users gave.
+    pub(super) fn rare_mut<T>(&self, change: impl FnOnce(&mut Rare) -> T) -> T {
+        change(self.rare.borrow_mut().get_or_insert_default())
+    }
+
+    pub(super) fn peek_len(&self, cell: &Cell<Buffer>) -> usize {
+        let buffer = cell.take();
+        let len = buffer.len();
+        cell.set(buffer);
+        len
+    }
+
+    /// Puts a buffer back where it was taken from; what came in the meantime stands behind it.
+    pub(super) fn put_back(cell: &Cell<Buffer>, mut buffer: Buffer) {
+        let mut later = cell.take();
+        if !later.is_empty() {
+            buffer.add_buffer(&mut later);
+        }
+        cell.set(buffer);
+    }
+
+    pub(super) fn partner(&self) -> Option<Rc<Inner>> {
+        self.rare(None, |rare| rare.partner.upgrade())
+    }
+
+    pub(super) fn error(&self) -> Option<Error> {
+        self.rare(None, |rare| rare.cause).map(Cause::error)
+    }
+
+    /// How many bytes may be read now.
+    pub(super) fn room(&self) -> usize {
+        let most = self.rare(DEFAULT_MAX, |rare| rare.read_high.min(rare.max_input));
+        most.saturating_sub(self.peek_len(&self.input))
+    }
+
+    fn wants_read(&self) -> bool {
+        let state = self.state.get();
+        state.contains(State::READ_ENABLED)
+            && !state.intersects(State::EOF | State::CONNECTING | State::CLOSE_AFTER_FLUSH | State::FREED)
+    }
+
+    /// Whether bytes may be read now: wanted, and below the marks.
+    pub(super) fn may_read(&self) -> bool {
+        self.wants_read() && self.room() > 0
+    }
+
+    pub(super) fn may_write(&self) -> bool {
+        let state = self.state.get();
+        state.contains(State::WRITE_ENABLED) && !state.intersects(State::CONNECTING | State::FREED)
+    }
+
+    // Starting.
+
+    /// Makes the loop the owner.
+    pub(super) fn start(self: &Rc<Self>) -> Result<(), Error> {
+        if self.is_freed() {
+            return Err(if self.handle.is_gone() { Error::LoopGone } else { Error::Stale });
+        }
+        if self.id.get() != UNSTARTED {
+            return Ok(());
+        }
+        let fd = self.fd.get();
+        let id = self.handle.insert(Kind::Fd, fd, What::empty(), Callback::Source(self.clone()))?;
+        self.id.set(id);
+        if fd >= 0 {
+            self.watched.set(self.wanted());
+            self.handle.set_interest(id, self.watched.get());
+            if let Err(error) = self.handle.add_io(id) {
+                self.free();
+                return Err(error);
+            }
+        }
+        self.update();
+        if !self.due.get().is_empty() {
+            self.handle.activate_internal(id);
+        }
+        Ok(())
+    }
+
+    pub(super) fn enable(self: &Rc<Self>, direction: Direction) -> Result<(), Error> {
+        self.start()?;
+        if direction.contains(Direction::READ) && !self.has(State::READ_ENABLED) {
+            self.set(State::READ_ENABLED, true);
+            self.touch_read();
+            self.ask_partner();
+        }
+        if direction.contains(Direction::WRITE) && !self.has(State::WRITE_ENABLED) {
+            self.set(State::WRITE_ENABLED, true);
+            self.touch_write();
+            self.output_changed();
+        }
+        self.update();
+        Ok(())
+    }
+
+    pub(super) fn disable(&self, direction: Direction) {
+        self.set(State::READ_ENABLED, self.has(State::READ_ENABLED) && !direction.contains(Direction::READ));
+        self.set(
+            State::WRITE_ENABLED,
+            self.has(State::WRITE_ENABLED) && !direction.contains(Direction::WRITE),
+        );
+        self.update();
+    }
+
+    pub(super) fn enabled(&self) -> Direction {
+        let mut enabled = Direction::empty();
+        enabled.set(Direction::READ, self.has(State::READ_ENABLED));
+        enabled.set(Direction::WRITE, self.has(State::WRITE_ENABLED));
+        enabled
+    }
+
+    // Callbacks.
+
+    pub(super) fn set_callbacks(self: &Rc<Self>, callbacks: Option<Box<dyn Callbacks>>) {
+        if self.is_freed() {
+            drop(callbacks);
+            return;
+        }
+        let starts = callbacks.is_some();
+        let old = self.callbacks.replace(callbacks);
+        let closures = self.take_closures();
+        if starts {
+            // A stream with a callback is the loop's; a refusal is met again by enable, which reports it.
+            let _ = self.start();
+        }
+        drop((old, closures));
+    }
+
+    pub(super) fn set_closure<T>(self: &Rc<Self>, set: impl FnOnce(&mut Rare) -> Option<T>) {
+        if self.is_freed() {
+            return;
+        }
+        let old = self.rare_mut(set);
+        let object = self.callbacks.take();
+        let _ = self.start();
+        drop((old, object));
+    }
+
+    fn take_closures(&self) -> Option<impl Sized + use<>> {
+        let mut rare = self.rare.borrow_mut();
+        let rare = rare.as_mut()?;
+        Some((rare.read_cb.take(), rare.write_cb.take(), rare.event_cb.take()))
+    }
+
+    // Output.
+
+    pub(super) fn write(self: &Rc<Self>, append: impl FnOnce(&mut Buffer)) -> Result<(), Error> {
+        if self.is_freed() {
+            return Err(if self.handle.is_gone() { Error::LoopGone } else { Error::Stale });
+        }
+        let mut output = self.output.take();
+        append(&mut output);
+        Inner::put_back(&self.output, output);
+        self.output_changed();
+        if self.over_full() { Err(Error::OutputFull) } else { Ok(()) }
+    }
+
+    pub(super) fn write_with(
+        self: &Rc<Self>,
+        room: usize,
+        f: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), Error> {
+        self.write(|output| output.with_tail(room, self.handle.pool(), f))
+    }
+
+    fn over_full(&self) -> bool {
+        self.peek_len(&self.output) > self.rare(DEFAULT_MAX, |rare| rare.max_output)
+    }
+
+    /// The output may have grown: it is sent at the end of the stream's own step, or with the flush list.
+    pub(super) fn output_changed(self: &Rc<Self>) {
+        if self.is_freed() || self.peek_len(&self.output) == 0 {
+            return;
+        }
+        if self.over_full() && self.rare(None, |rare| rare.cause).is_none() {
+            self.fail(Cause::OutputFull, Due::ERROR);
+        }
+        if self.may_write() && !self.has(State::BLOCKED) {
+            self.touch_write();
+            if !self.has(State::IN_STEP) {
+                self.push_unflushed();
+            }
+        }
+        self.update();
+    }
+
+    pub(super) fn push_unflushed(self: &Rc<Self>) {
+        if !self.has(State::UNFLUSHED) {
+            self.set(State::UNFLUSHED, true);
+            if self.start().is_ok() {
+                self.handle.push_unflushed(self.handle.priority(self.id.get()), self.clone());
+            }
+        }
+    }
+
+    pub(super) fn close_after_flush(self: &Rc<Self>) {
+        if self.is_freed() {
+            return;
+        }
+        let failed = self.due.get().intersects(Due::WRITE_ERROR | Due::ERROR);
+        if self.peek_len(&self.output) == 0 || failed || !self.has(State::WRITE_ENABLED) {
+            self.free();
+        } else {
+            self.set(State::CLOSE_AFTER_FLUSH, true);
+            self.output_changed();
+            self.update();
+        }
+    }
+
+    pub(super) fn shutdown_write(self: &Rc<Self>) {
+        if self.is_freed() || self.has(State::WRITE_SHUT) {
+            return;
+        }
+        if self.peek_len(&self.output) == 0 && !self.has(State::CONNECTING) {
+            self.shutdown_now();
+        } else {
+            self.set(State::SHUTDOWN_AFTER_FLUSH, true);
+        }
+    }
+
+    pub(super) fn shutdown_now(self: &Rc<Self>) {
+        self.set(State::WRITE_SHUT, true);
+        self.set(State::SHUTDOWN_AFTER_FLUSH, false);
+        if self.has(State::PAIR) {
+            self.end_partner();
+        } else if self.has(State::TRANSPORT) {
+            let _ = self.with_transport(|transport| transport.shutdown(Shutdown::Write));
+        } else if self.fd.get() >= 0 {
+            // ENOTCONN: the peer is gone, and reading will say so.
+            let _ = self.handle.sys().shutdown(self.fd.get(), Shutdown::Write);
+        }
+    }
+
+    /// Runs a transport's code with nothing of ours borrowed.
+    pub(super) fn with_transport<T>(
+        &self,
+        f: impl FnOnce(&mut dyn super::Transport) -> std::io::Result<T>,
+    ) -> std::io::Result<T> {
+        let transport = self.rare_mut(|rare| rare.transport.take());
+        let Some(mut transport) = transport else {
+            return Err(std::io::ErrorKind::NotConnected.into());
+        };
+        let result = f(&mut *transport);
+        let unwanted = if self.is_freed() {
+            Some(transport)
+        } else {
+            self.rare_mut(|rare| rare.transport.replace(transport))
+        };
+        drop(unwanted);
+        result
+    }
+
+    // Input.
+
+    /// Somebody took from the input: reading may go on.
+    pub(super) fn input_changed(self: &Rc<Self>) {
+        if self.is_freed() || self.has(State::IN_STEP) {
+            return;
+        }
+        if self.may_read() {
+            self.ask_partner();
+        }
+        self.update();
+    }
+
+    /// The other end of a pair may have something for us.
+    fn ask_partner(&self) {
+        if self.has(State::PAIR)
+            && let Some(partner) = self.partner()
+            && partner.may_write()
+            && partner.peek_len(&partner.output) > 0
+        {
+            partner.set(State::BLOCKED, false);
+            partner.push_unflushed();
+        }
+    }
+
+    /// Tells the other end of a pair that no more will come.
+    fn end_partner(&self) {
+        if let Some(partner) = self.partner()
+            && !partner.has(State::EOF | State::FREED)
+        {
+            partner.set(State::EOF, true);
+            partner.raise(Due::READ_EOF);
+        }
+    }
+
+    /// Queues something for the stream's callbacks, for the next turn.
+    pub(super) fn raise(&self, due: Due) {
+        self.due.set(self.due.get() | due);
+        if self.id.get() != UNSTARTED {
+            self.handle.activate_internal(self.id.get());
+        }
+    }
+
+    /// The stream fails: its error event is queued.
+    pub(super) fn fail(&self, cause: Cause, due: Due) {
+        self.rare_mut(|rare| rare.cause = Some(cause));
+        self.raise(due);
+    }
+
+    pub(super) fn connect_failed(&self, error: &std::io::Error) {
+        self.set(State::CONNECTING, false);
+        self.set(State::READ_ENABLED | State::WRITE_ENABLED, false);
+        self.fail(Cause::of(error), Due::ERROR);
+        self.update();
+    }
+
+    // Time.
+
+    pub(super) fn set_watermark(self: &Rc<Self>, direction: Direction, low: usize, high: Option<usize>) {
+        self.rare_mut(|rare| {
+            if direction.contains(Direction::READ) {
+                rare.read_low = low;
+                rare.read_high = high.unwrap_or(usize::MAX);
+            }
+            if direction.contains(Direction::WRITE) {
+                rare.write_low = low;
+            }
+        });
+        self.input_changed();
+    }
+
+    pub(super) fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) {
+        let now = self.handle.cached_now();
+        self.rare_mut(|rare| {
+            rare.read_timeout = read;
+            rare.write_timeout = write;
+            rare.last_read = now;
+            rare.last_write = now;
+        });
+        self.rearm();
+    }
+
+    pub(super) fn set_deadline(&self, deadline: Time) {
+        self.deadline.set(deadline);
+        self.rearm();
+    }
+
+    pub(super) fn touch_read(&self) {
+        if let Some(rare) = self.rare.borrow_mut().as_mut()
+            && rare.read_timeout.is_some()
+        {
+            rare.last_read = self.handle.cached_now();
+        }
+    }
+
+    pub(super) fn touch_write(&self) {
+        if let Some(rare) = self.rare.borrow_mut().as_mut()
+            && rare.write_timeout.is_some()
+        {
+            rare.last_write = self.handle.cached_now();
+        }
+    }
+
+    /// When each timeout passes: reading, writing.
+    pub(super) fn timeouts(&self) -> (Time, Time) {
+        let reading = self.wants_read();
+        let writing = self.may_write() && self.peek_len(&self.output) > 0;
+        self.rare((Time::NEVER, Time::NEVER), |rare| {
+            let read = rare.read_timeout.filter(|_| reading);
+            let write = rare.write_timeout.filter(|_| writing);
+            (
+                read.map_or(Time::NEVER, |timeout| rare.last_read.after(timeout)),
+                write.map_or(Time::NEVER, |timeout| rare.last_write.after(timeout)),
+            )
+        })
+    }
+
+    pub(super) fn true_deadline(&self) -> Time {
+        let (read, write) = self.timeouts();
+        self.deadline.get().min(read).min(write)
+    }
+
+    /// Arms the heap's timer if it would come too late. One that comes too early costs nothing until it fires.
+    pub(super) fn rearm(&self) {
+        let deadline = self.true_deadline();
+        if deadline < self.handle.armed(self.id.get()) {
+            self.handle.arm(self.id.get(), deadline);
+        }
+    }
+
+    // What the loop is told.
+
+    fn wanted(&self) -> What {
+        let mut what = What::empty();
+        what.set(What::READ, self.may_read());
+        let blocked = self.has(State::BLOCKED) && self.may_write() && self.peek_len(&self.output) > 0;
+        what.set(What::WRITE, blocked || self.has(State::CONNECTING));
+        if self.has(State::TRANSPORT) && !self.is_freed() {
+            what |= self.rare(What::empty(), |rare| {
+                rare.transport.as_ref().map_or(What::empty(), |transport| transport.want())
+            });
+        }
+        what
+    }
+
+    /// Tells the loop what this stream waits for and whether it keeps the loop running.
+    pub(super) fn update(&self) {
+        if self.id.get() == UNSTARTED || self.is_freed() {
+            return;
+        }
+        let wanted = self.wanted();
+        if wanted != self.watched.get() && self.fd.get() >= 0 {
+            self.watched.set(wanted);
+            self.handle.set_interest(self.id.get(), wanted);
+        }
+        let held = self.wants_read()
+            || self.has(State::CONNECTING)
+            || self.may_write() && self.peek_len(&self.output) > 0;
+        if held != self.has(State::HELD) {
+            self.set(State::HELD, held);
+            self.handle.set_held(self.id.get(), held);
+        }
+        self.rearm();
+    }
+
+    // The end.
+
+    /// Frees the stream. What drops, drops here, last, with nothing borrowed.
+    pub(super) fn free(&self) {
+        if self.is_freed() {
+            return;
+        }
+        self.set(State::FREED, true);
+        let slot = self.handle.remove_slot(self.id.get().0);
+        if self.has(State::PAIR) {
+            self.end_partner();
+        }
+        let fd = self.fd.replace(-1);
+        let transport = self.rare.borrow_mut().as_mut().and_then(|rare| rare.transport.take());
+        let closures = self.take_closures();
+        let callbacks = self.callbacks.take();
+        let buffers = (self.input.take(), self.output.take());
+        if fd >= 0 && self.has(State::OWNS_FD) {
+            self.handle.sys().close(fd);
+        }
+        drop((slot, transport, closures, callbacks, buffers));
+    }
+}
+
+impl Drop for Inner {
+    /// Only a stream that was never started gets here unfreed.
+    fn drop(&mut self) {
+        self.free();
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner")
+            .field("fd", &self.fd.get())
+            .field("state", &self.state.get())
+            .finish_non_exhaustive()
+    }
+}

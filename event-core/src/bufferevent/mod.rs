@@ -1,0 +1,501 @@
+//! `BufferEvent`: a stream with an input and an output buffer, and callbacks on them.
+
+mod inner;
+mod rare;
+mod step;
+mod transport;
+
+use std::cell::Cell;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bitflags::bitflags;
+
+use crate::buffer::Buffer;
+use crate::clock::Time;
+use crate::error::Error;
+use crate::reactor::LoopHandle;
+use crate::sys::Address;
+
+use inner::{Inner, State};
+pub use transport::Transport;
+
+bitflags! {
+    /// What happened to a stream besides data: libevent's `BEV_EVENT_*`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct StreamEvent: u8 {
+        /// It happened while reading.
+        #[doc(alias = "BEV_EVENT_READING")]
+        const READING = 0x01;
+        /// It happened while writing.
+        #[doc(alias = "BEV_EVENT_WRITING")]
+        const WRITING = 0x02;
+        /// The peer will send no more. Writing still works if the peer still reads.
+        #[doc(alias = "BEV_EVENT_EOF")]
+        const EOF = 0x10;
+        /// Reading, writing or connecting failed: [`BufferEvent::error`] says how.
+        #[doc(alias = "BEV_EVENT_ERROR")]
+        const ERROR = 0x20;
+        /// Nothing moved for as long as the timeout of that direction allows; the direction is disabled.
+        #[doc(alias = "BEV_EVENT_TIMEOUT")]
+        const TIMEOUT = 0x40;
+        /// The connection is made. Comes before any data.
+        #[doc(alias = "BEV_EVENT_CONNECTED")]
+        const CONNECTED = 0x80;
+    }
+}
+
+bitflags! {
+    /// One or both directions of a stream.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct Direction: u8 {
+        /// From the peer to us.
+        const READ = 0x02;
+        /// From us to the peer.
+        const WRITE = 0x04;
+    }
+}
+
+/// The callbacks of one stream, as one object: what `bufferevent_setcb` takes apart into three functions and an `arg`.
+///
+/// Each is called by the loop, never inside a call of the program's, and may do anything to the stream, freeing it and
+/// replacing this object included; the object is then dropped when the callback returns.
+pub trait Callbacks {
+    /// New data has arrived and the input holds at least the low mark. Called again for new data only, not for what
+    /// was left in the input.
+    #[doc(alias = "bufferevent_data_cb")]
+    fn on_read(&mut self, bev: &BufferEvent);
+
+    /// Output has been sent and what is left is at or below the low mark (0 unless set): room for more.
+    #[doc(alias = "bufferevent_data_cb")]
+    fn on_write(&mut self, bev: &BufferEvent) {
+        let _ = bev;
+    }
+
+    /// Something else happened. Unless this is written, everything but `CONNECTED` frees the stream.
+    #[doc(alias = "bufferevent_event_cb")]
+    fn on_event(&mut self, bev: &BufferEvent, event: StreamEvent) {
+        if !event.contains(StreamEvent::CONNECTED) {
+            bev.free();
+        }
+    }
+
+    /// The deadline of [`BufferEvent::set_deadline`] has passed.
+    fn on_deadline(&mut self, bev: &BufferEvent) {
+        let _ = bev;
+    }
+}
+
+/// A stream with buffers: libevent's `bufferevent`.
+///
+/// A clonable handle on an object that the loop owns: once it is enabled for reading, has a callback or connects, the
+/// loop keeps it until [`free`](Self::free), until an end or error that nobody handles, or until the loop ends, and
+/// dropping handles does nothing. Before that, dropping the last handle frees it.
+///
+/// A new stream has WRITE enabled and READ disabled. What is written leaves when the running callback returns, or, from
+/// another object's callback, at the latest when the batch ends.
+///
+/// ```
+/// use event_core::{BufferEvent, Callbacks, Direction, EventBase};
+///
+/// struct Upper;
+/// impl Callbacks for Upper {
+///     fn on_read(&mut self, bev: &BufferEvent) {
+///         let text = bev.input().take_all().to_vec();
+///         let _ = bev.write(&text.to_ascii_uppercase()[..]);
+///         bev.close_after_flush();
+///     }
+/// }
+///
+/// let mut base = EventBase::new()?;
+/// let (ours, theirs) = BufferEvent::pair(&base)?;
+/// ours.set_callbacks(Upper);
+/// ours.enable(Direction::READ)?;
+/// theirs.set_read_cb(|bev| println!("{:?}", bev.input()));
+/// theirs.enable(Direction::READ)?;
+/// theirs.write("hello")?;
+/// base.dispatch()?;
+/// # Ok::<(), event_core::Error>(())
+/// ```
+#[derive(Clone)]
+#[doc(alias = "bufferevent")]
+pub struct BufferEvent {
+    inner: Rc<Inner>,
+}
+
+impl BufferEvent {
+    /// Makes a stream of a socket, pipe or terminal, which is made non-blocking and closed when the stream is freed.
+    ///
+    /// # Errors
+    /// - `Error::Io` if it cannot be made non-blocking; `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "bufferevent_socket_new")]
+    pub fn new(handle: &LoopHandle, fd: impl Into<OwnedFd>) -> Result<BufferEvent, Error> {
+        handle.check()?;
+        let fd = fd.into().into_raw_fd();
+        let stream = BufferEvent::made(handle, fd, State::OWNS_FD);
+        handle.sys().set_nonblocking(fd)?;
+        Ok(stream)
+    }
+
+    /// Makes a stream of an fd that stays the caller's: it is not closed here, and must not be closed before the
+    /// stream is freed. It must be non-blocking.
+    ///
+    /// # Errors
+    /// - `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "bufferevent_socket_new")]
+    pub fn from_borrowed_fd(handle: &LoopHandle, fd: RawFd) -> Result<BufferEvent, Error> {
+        handle.check()?;
+        Ok(BufferEvent::made(handle, fd, State::empty()))
+    }
+
+    /// Makes a stream over a transport, which brings its own fd.
+    ///
+    /// # Errors
+    /// - `Error::LoopGone`, `Error::Forked`.
+    pub fn with_transport(
+        handle: &LoopHandle,
+        transport: impl Transport + 'static,
+    ) -> Result<BufferEvent, Error> {
+        handle.check()?;
+        let stream = BufferEvent::made(handle, transport.fd(), State::TRANSPORT);
+        stream.inner.rare_mut(|rare| rare.transport = Some(Box::new(transport)));
+        Ok(stream)
+    }
+
+    /// Starts to connect. `CONNECTED` or `ERROR` comes to the event callback, never inside this call; what is written
+    /// until then is sent afterwards.
+    ///
+    /// # Errors
+    /// - `Error::Io` if the system cannot even try: no descriptor, no route, a bad path. A refusal is an event.
+    /// - `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "bufferevent_socket_connect")]
+    pub fn connect(handle: &LoopHandle, address: &Address) -> Result<BufferEvent, Error> {
+        handle.check()?;
+        let state = State::OWNS_FD | State::CONNECTING;
+        let (fd, refused) = match handle.sys().connect(address) {
+            Ok(fd) => (fd, None),
+            Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED) => (-1, Some(error)),
+            Err(error) => return Err(error.into()),
+        };
+        let stream = BufferEvent::made(handle, fd, state);
+        stream.inner.start()?;
+        if let Some(error) = refused {
+            stream.inner.connect_failed(&error);
+        }
+        Ok(stream)
+    }
+
+    /// Makes two streams that are each other's peer, in memory.
+    ///
+    /// # Errors
+    /// - `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "bufferevent_pair_new")]
+    pub fn pair(handle: &LoopHandle) -> Result<(BufferEvent, BufferEvent), Error> {
+        handle.check()?;
+        let one = BufferEvent::made(handle, -1, State::PAIR);
+        let other = BufferEvent::made(handle, -1, State::PAIR);
+        one.inner.rare_mut(|rare| rare.partner = Rc::downgrade(&other.inner));
+        other.inner.rare_mut(|rare| rare.partner = Rc::downgrade(&one.inner));
+        Ok((one, other))
+    }
+
+    /// The other end of a pair; `None` for other streams and when it is gone.
+    #[doc(alias = "bufferevent_pair_get_partner")]
+    pub fn partner(&self) -> Option<BufferEvent> {
+        self.inner.partner().map(|inner| BufferEvent { inner })
+    }
+
+    /// Adopts an fd that the loop's own kernel made.
+    pub(crate) fn accepted(handle: &LoopHandle, fd: RawFd) -> BufferEvent {
+        BufferEvent::made(handle, fd, State::OWNS_FD)
+    }
+
+    fn made(handle: &LoopHandle, fd: RawFd, state: State) -> BufferEvent {
+        BufferEvent { inner: Rc::new(Inner::new(handle.clone(), fd, state)) }
+    }
+
+    /// Sets the callbacks as one object, which the stream then owns. It replaces whatever callbacks there were.
+    #[doc(alias = "bufferevent_setcb")]
+    pub fn set_callbacks(&self, callbacks: impl Callbacks + 'static) {
+        self.inner.set_callbacks(Some(Box::new(callbacks)));
+    }
+
+    /// Takes all callbacks away. The stream goes on; an end or error then frees it.
+    #[doc(alias = "bufferevent_setcb")]
+    pub fn clear_callbacks(&self) {
+        self.inner.set_callbacks(None);
+    }
+
+    /// Sets the read callback alone; see [`Callbacks::on_read`]. An object set before is dropped.
+    #[doc(alias = "bufferevent_setcb")]
+    pub fn set_read_cb(&self, cb: impl FnMut(&BufferEvent) + 'static) {
+        self.inner.set_closure(|rare| rare.read_cb.replace(Box::new(cb)));
+    }
+
+    /// Sets the write callback alone; see [`Callbacks::on_write`]. An object set before is dropped.
+    #[doc(alias = "bufferevent_setcb")]
+    pub fn set_write_cb(&self, cb: impl FnMut(&BufferEvent) + 'static) {
+        self.inner.set_closure(|rare| rare.write_cb.replace(Box::new(cb)));
+    }
+
+    /// Sets the event callback alone; see [`Callbacks::on_event`]. An object set before is dropped.
+    #[doc(alias = "bufferevent_setcb")]
+    pub fn set_event_cb(&self, cb: impl FnMut(&BufferEvent, StreamEvent) + 'static) {
+        self.inner.set_closure(|rare| rare.event_cb.replace(Box::new(cb)));
+    }
+
+    /// Starts one or both directions. From here on the loop owns the stream.
+    ///
+    /// # Errors
+    /// - `Error::Io` if the backend refuses the fd.
+    /// - `Error::Stale` if the stream was freed; `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "bufferevent_enable")]
+    pub fn enable(&self, direction: Direction) -> Result<(), Error> {
+        self.inner.enable(direction)
+    }
+
+    /// Stops one or both directions, and their timeouts. What lies in the buffers stays.
+    #[doc(alias = "bufferevent_disable")]
+    pub fn disable(&self, direction: Direction) {
+        self.inner.disable(direction);
+    }
+
+    /// Which directions are enabled.
+    #[doc(alias = "bufferevent_get_enabled")]
+    pub fn enabled(&self) -> Direction {
+        self.inner.enabled()
+    }
+
+    /// Appends to the output. Nothing is sent inside this call; from the stream's own callback it leaves when that
+    /// returns.
+    ///
+    /// # Errors
+    /// - `Error::OutputFull` if the output now holds more than `max_output`: the bytes are kept, and an `ERROR` event
+    ///   is queued.
+    /// - `Error::Stale` if the stream was freed; `Error::LoopGone`.
+    #[doc(alias = "bufferevent_write")]
+    #[doc(alias = "bufferevent_write_buffer")]
+    pub fn write(&self, data: impl Into<Buffer>) -> Result<(), Error> {
+        let mut data = data.into();
+        self.inner.write(|output| output.add_buffer(&mut data))
+    }
+
+    /// Appends what `f` writes at the end of the output, in place: at least `room` bytes are free there.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_with(&self, room: usize, f: impl FnOnce(&mut Vec<u8>)) -> Result<(), Error> {
+        self.inner.write_with(room, f)
+    }
+
+    /// Takes the whole input.
+    #[doc(alias = "bufferevent_read_buffer")]
+    pub fn read_buffer(&self) -> Buffer {
+        self.input().take_all()
+    }
+
+    /// Takes up to `out.len()` bytes of the input and returns how many.
+    #[doc(alias = "bufferevent_read")]
+    pub fn read(&self, out: &mut [u8]) -> usize {
+        self.input().remove(out)
+    }
+
+    /// The input. The guard owns it until it is dropped: nothing is borrowed, and it may be used at any time, in every
+    /// callback and outside the loop. Draining it below the high mark lets reading go on.
+    #[doc(alias = "bufferevent_get_input")]
+    pub fn input(&self) -> BufferGuard {
+        BufferGuard { inner: self.inner.clone(), buffer: self.inner.input.take(), is_input: true }
+    }
+
+    /// The output. The guard owns it until it is dropped; what it holds then is sent as after `write`.
+    #[doc(alias = "bufferevent_get_output")]
+    pub fn output(&self) -> BufferGuard {
+        BufferGuard { inner: self.inner.clone(), buffer: self.inner.output.take(), is_input: false }
+    }
+
+    /// Bytes of the output that have not been handed to the kernel.
+    pub fn pending_output(&self) -> usize {
+        self.inner.peek_len(&self.inner.output)
+    }
+
+    /// Bytes that lie in the input.
+    pub fn pending_input(&self) -> usize {
+        self.inner.peek_len(&self.inner.input)
+    }
+
+    /// Sets the marks of one or both directions. Reading: the read callback waits for `low` bytes, and reading pauses
+    /// while the input holds `high` (`None`: only `max_input` bounds it). Writing: the write callback comes when no more
+    /// than `low` bytes are left; `high` is for whoever fills the output.
+    #[doc(alias = "bufferevent_setwatermark")]
+    pub fn set_watermark(&self, direction: Direction, low: usize, high: Option<usize>) {
+        self.inner.set_watermark(direction, low, high);
+    }
+
+    /// Bounds what the stream may hold: more input than `max_input` that nobody takes, or more output than
+    /// `max_output`, is an `ERROR` event. `None` is no bound; both are 16 MiB at first.
+    pub fn set_max(&self, max_input: Option<usize>, max_output: Option<usize>) {
+        self.inner.rare_mut(|rare| {
+            rare.max_input = max_input.unwrap_or(usize::MAX);
+            rare.max_output = max_output.unwrap_or(usize::MAX);
+        });
+    }
+
+    /// Sets how long reading, and writing while output is pending, may stand still before a `TIMEOUT` event.
+    #[doc(alias = "bufferevent_set_timeouts")]
+    pub fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) {
+        self.inner.set_timeouts(read, write);
+    }
+
+    /// Sets a point in time at which `on_deadline` is called, or takes it away. Moving it later costs nothing.
+    pub fn set_deadline(&self, deadline: Option<Instant>) {
+        let time = deadline.map_or(Time::NEVER, |deadline| self.inner.handle.to_time(deadline));
+        self.inner.set_deadline(time);
+    }
+
+    /// Why the stream got an `ERROR` event.
+    #[doc(alias = "EVUTIL_SOCKET_ERROR")]
+    pub fn error(&self) -> Option<Error> {
+        self.inner.error()
+    }
+
+    /// Frees the stream now: it closes, unsent bytes are lost, the callbacks are dropped (after the one that runs has
+    /// returned) and no further one comes. Freeing twice is harmless.
+    #[doc(alias = "bufferevent_free")]
+    pub fn free(&self) {
+        self.inner.free();
+    }
+
+    /// Frees the stream when all output has been sent, or when sending it fails. Nothing is read any more.
+    pub fn close_after_flush(&self) {
+        self.inner.close_after_flush();
+    }
+
+    /// Tells the peer that nothing more will be written, once all output has been sent.
+    pub fn shutdown_write(&self) {
+        self.inner.shutdown_write();
+    }
+
+    /// Whether the stream was freed.
+    pub fn is_freed(&self) -> bool {
+        self.inner.is_freed()
+    }
+
+    /// Sets the priority of the stream's callbacks; 0 is the most urgent.
+    ///
+    /// # Errors
+    /// - `Error::Invalid` if there is no such priority or the stream is queued to run.
+    /// - `Error::Stale`, `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "bufferevent_priority_set")]
+    pub fn set_priority(&self, priority: u8) -> Result<(), Error> {
+        self.inner.start()?;
+        self.inner.handle.set_priority(self.inner.id.get(), priority)
+    }
+
+    /// The fd, if the stream has one.
+    #[doc(alias = "bufferevent_getfd")]
+    pub fn fd(&self) -> Option<RawFd> {
+        Some(self.inner.fd.get()).filter(|&fd| fd >= 0)
+    }
+
+    /// The peer's address.
+    ///
+    /// # Errors
+    /// - `Error::Stale` if the stream has no socket any more; `Error::Io` as the system says.
+    pub fn peer_address(&self) -> Result<Address, Error> {
+        let fd = self.fd().ok_or(Error::Stale)?;
+        Ok(self.inner.handle.sys().peer_address(fd)?)
+    }
+
+    /// The loop the stream belongs to.
+    #[doc(alias = "bufferevent_get_base")]
+    pub fn handle(&self) -> &LoopHandle {
+        &self.inner.handle
+    }
+
+    /// A unique owner whose drop frees the stream.
+    pub fn scoped(self) -> Scoped {
+        Scoped { stream: self }
+    }
+}
+
+impl PartialEq for BufferEvent {
+    /// Whether both are handles on the same stream.
+    fn eq(&self, other: &BufferEvent) -> bool {
+        Rc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for BufferEvent {}
+
+impl fmt::Debug for BufferEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BufferEvent")
+            .field("fd", &self.inner.fd.get())
+            .field("state", &self.inner.state.get())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A stream that is freed when this is dropped.
+#[derive(Debug)]
+#[must_use = "dropping it frees the stream"]
+pub struct Scoped {
+    stream: BufferEvent,
+}
+
+impl Deref for Scoped {
+    type Target = BufferEvent;
+
+    fn deref(&self) -> &BufferEvent {
+        &self.stream
+    }
+}
+
+impl Drop for Scoped {
+    fn drop(&mut self) {
+        self.stream.free();
+    }
+}
+
+/// A stream's input or output, taken out for use and put back when this is dropped.
+#[derive(Debug)]
+pub struct BufferGuard {
+    inner: Rc<Inner>,
+    buffer: Buffer,
+    is_input: bool,
+}
+
+impl BufferGuard {
+    fn cell(&self) -> &Cell<Buffer> {
+        if self.is_input { &self.inner.input } else { &self.inner.output }
+    }
+}
+
+impl Deref for BufferGuard {
+    type Target = Buffer;
+
+    fn deref(&self) -> &Buffer {
+        &self.buffer
+    }
+}
+
+impl DerefMut for BufferGuard {
+    fn deref_mut(&mut self) -> &mut Buffer {
+        &mut self.buffer
+    }
+}
+
+impl Drop for BufferGuard {
+    fn drop(&mut self) {
+        let buffer = std::mem::take(&mut self.buffer);
+        Inner::put_back(self.cell(), buffer);
+        if self.is_input {
+            self.inner.input_changed();
+        } else {
+            self.inner.output_changed();
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What most streams never have: marks, timeouts, single closures, a transport, a partner. Kept in a box of its own so
+//! that an idle connection does not pay for it.
+
+use std::rc::Weak;
+use std::time::Duration;
+
+use super::inner::Inner;
+use super::{BufferEvent, StreamEvent, Transport};
+use crate::clock::Time;
+use crate::error::Error;
+
+/// Bounds a stream has unless it says otherwise: more than any sane message, less than a machine.
+pub(super) const DEFAULT_MAX: usize = 16 << 20;
+
+pub(super) type StreamCallback = Box<dyn FnMut(&BufferEvent)>;
+pub(super) type EventCallback = Box<dyn FnMut(&BufferEvent, StreamEvent)>;
+
+/// Why a stream failed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cause {
+    Errno(i32),
+    InputFull,
+    /// The kernel lost the fd behind our back.
+    Lost,
+    OutputFull,
+}
+
+impl Cause {
+    pub(super) fn of(error: &std::io::Error) -> Cause {
+        Cause::Errno(error.raw_os_error().unwrap_or(libc::EIO))
+    }
+
+    pub(super) fn error(self) -> Error {
+        match self {
+            Cause::Errno(errno) => Error::Io(std::io::Error::from_raw_os_error(errno)),
+            Cause::InputFull => Error::InputFull,
+            Cause::Lost => Error::Stale,
+            Cause::OutputFull => Error::OutputFull,
+        }
+    }
+}
+
+pub(super) struct Rare {
+    pub(super) read_cb: Option<StreamCallback>,
+    pub(super) write_cb: Option<StreamCallback>,
+    pub(super) event_cb: Option<EventCallback>,
+    pub(super) transport: Option<Box<dyn Transport>>,
+    pub(super) partner: Weak<Inner>,
+    pub(super) cause: Option<Cause>,
+    pub(super) read_low: usize,
+    pub(super) read_high: usize,
+    pub(super) write_low: usize,
+    pub(super) max_input: usize,
+    pub(super) max_output: usize,
+    pub(super) read_timeout: Option<Duration>,
+    pub(super) write_timeout: Option<Duration>,
+    /// When reading last got on, or was enabled.
+    pub(super) last_read: Time,
+    /// When writing last got on, or output first came.
+    pub(super) last_write: Time,
+}
+
+impl Default for Rare {
+    fn default() -> Rare {
+        Rare {
+            read_cb: None,
+            write_cb: None,
+            event_cb: None,
+            transport: None,
+            partner: Weak::new(),
+            cause: None,
+            read_low: 0,
+            read_high: usize::MAX,
+            write_low: 0,
+            max_input: DEFAULT_MAX,
+            max_output: DEFAULT_MAX,
+            read_timeout: None,
+            write_timeout: None,
+            last_read: Time::default(),
+            last_write: Time::default(),
+        }
+    }
+}

@@ -1,0 +1,516 @@
+//! What the loop does with a stream: read, call back, write, and tell what else happened.
+
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+
+use super::inner::{Due, Inner, State};
+use super::rare::Cause;
+use super::{BufferEvent, Callbacks, StreamEvent};
+use crate::buffer::Buffer;
+use crate::clock::Time;
+use crate::interest::Ready;
+use crate::reactor::{LoopHandle, Source};
+
+/// A read that fills its block is repeated at most so often in one visit, so that one sender cannot hold the loop.
+const READS_PER_VISIT: usize = 4;
+
+/// A visit writes at most so much before the others get their turn.
+const BYTES_PER_VISIT: usize = 1 << 20;
+
+/// How often in one visit a write callback may answer room with more output.
+const REFILLS_PER_VISIT: usize = 16;
+
+/// How many pieces one `sendmsg` takes.
+const PIECES: usize = 64;
+
+/// Marks the time in which output is flushed by the step itself.
+struct InStep<'a>(&'a Inner);
+
+impl<'a> InStep<'a> {
+    fn enter(inner: &'a Inner) -> InStep<'a> {
+        inner.set(State::IN_STEP, true);
+        InStep(inner)
+    }
+}
+
+impl Drop for InStep<'_> {
+    fn drop(&mut self) {
+        self.0.set(State::IN_STEP, false);
+    }
+}
+
+impl Source for Inner {
+    fn ready(self: Rc<Self>, handle: &LoopHandle, ready: Ready) {
+        if self.is_freed() {
+            return;
+        }
+        let step = InStep::enter(&self);
+        let mut due = self.due.replace(Due::empty());
+        if self.has(State::CONNECTING) {
+            if ready.intersects(Ready::READ | Ready::WRITE | Ready::CLOSED) {
+                due |= self.finish_connect();
+            }
+        } else {
+            if ready.intersects(Ready::READ | Ready::CLOSED) {
+                due |= if self.may_read() { self.fill() } else { self.look_for_hangup(ready) };
+            }
+            if ready.contains(Ready::WRITE) {
+                self.set(State::BLOCKED, false);
+                due |= self.drain_out();
+            }
+        }
+        if ready.contains(Ready::TIMEOUT) {
+            due |= self.expired(self.handle.cached_now());
+        }
+        if !due.is_empty() {
+            handle.note_progress();
+        }
+        self.deliver(due);
+        if !self.is_freed() {
+            self.settle_input();
+        }
+        drop(step);
+        self.update();
+    }
+
+    fn flush(self: Rc<Self>) -> usize {
+        self.set(State::UNFLUSHED, false);
+        if self.is_freed() {
+            return 0;
+        }
+        let before = self.peek_len(&self.output);
+        // In a step, so that what the Drop of a sent block writes is seen by the loop below.
+        let step = InStep::enter(&self);
+        let due = self.drain_out();
+        drop(step);
+        let after = self.peek_len(&self.output);
+        if !due.is_empty() {
+            // Callbacks run on a fresh stack, in the next turn.
+            self.raise(due);
+        }
+        self.finish_if_flushed();
+        if !self.is_freed() {
+            if after > 0 && self.may_write() && !self.has(State::BLOCKED) {
+                self.push_unflushed();
+            }
+            self.update();
+        }
+        before.saturating_sub(after)
+    }
+
+    fn deadline(&self) -> Time {
+        self.true_deadline()
+    }
+
+    fn lost(self: Rc<Self>) {
+        // The number may be another file's by now: it is not ours to close.
+        self.fd.set(-1);
+        self.set(State::OWNS_FD | State::READ_ENABLED | State::WRITE_ENABLED | State::CONNECTING, false);
+        self.fail(Cause::Lost, Due::ERROR);
+        self.update();
+    }
+
+    fn teardown(self: Rc<Self>) {
+        self.free();
+    }
+}
+
+impl Inner {
+    fn finish_connect(&self) -> Due {
+        match self.handle.sys().take_error(self.fd.get()) {
+            Ok(None) => {
+                self.set(State::CONNECTING, false);
+                Due::CONNECTED
+            }
+            Ok(Some(error)) | Err(error) => {
+                self.set(State::CONNECTING | State::READ_ENABLED | State::WRITE_ENABLED, false);
+                self.rare_mut(|rare| rare.cause = Some(Cause::of(&error)));
+                Due::ERROR
+            }
+        }
+    }
+
+    /// Reads into the input.
+    fn fill(&self) -> Due {
+        let mut due = Due::empty();
+        let mut input = self.input.take();
+        let mut left = {
+            let most = self.rare(super::rare::DEFAULT_MAX, |rare| rare.read_high.min(rare.max_input));
+            most.saturating_sub(input.len())
+        };
+        let before = input.len();
+        for _ in 0..READS_PER_VISIT {
+            if left == 0 {
+                break;
+            }
+            match self.read_once(&mut input, left) {
+                Ok((0, _)) => {
+                    self.set(State::EOF, true);
+                    due |= Due::READ_EOF;
+                    break;
+                }
+                Ok((n, filled)) => {
+                    left -= n.min(left);
+                    if !filled {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    self.set(State::READ_ENABLED, false);
+                    self.rare_mut(|rare| rare.cause = Some(Cause::of(&error)));
+                    due |= Due::READ_ERROR;
+                    break;
+                }
+            }
+        }
+        let len = input.len();
+        Inner::put_back(&self.input, input);
+        if len > before {
+            self.touch_read();
+            if len >= self.rare(0, |rare| rare.read_low) {
+                due |= Due::READ;
+            }
+        }
+        due
+    }
+
+    /// One read of at most `max` bytes: how many came, and whether there may be more.
+    fn read_once(&self, input: &mut Buffer, max: usize) -> io::Result<(usize, bool)> {
+        if self.has(State::TRANSPORT) {
+            let n = self.with_transport(|transport| transport.poll_read(input, max))?;
+            return Ok((n, n > 0));
+        }
+        let mut block = self.handle.pool().take_read();
+        let max = max.min(block.capacity());
+        let read = self.handle.sys().recv(self.fd.get(), &self.kind, &mut block, max);
+        match read {
+            Ok(n) if n > 0 => {
+                input.push_block(block);
+                Ok((n, n == max))
+            }
+            other => {
+                self.handle.pool().give(block);
+                other.map(|n| (n, false))
+            }
+        }
+    }
+
+    /// The fd has hung up while nothing is read: a reset is told at once, an end only to who reads.
+    fn look_for_hangup(&self, ready: Ready) -> Due {
+        if !ready.contains(Ready::CLOSED) || self.fd.get() < 0 {
+            return Due::empty();
+        }
+        match self.handle.sys().take_error(self.fd.get()) {
+            Ok(Some(error)) => {
+                self.set(State::READ_ENABLED, false);
+                self.rare_mut(|rare| rare.cause = Some(Cause::of(&error)));
+                Due::READ_ERROR
+            }
+            _ => Due::empty(),
+        }
+    }
+
+    /// Sends the output until it is empty or the kernel takes no more.
+    fn drain_out(self: &Rc<Self>) -> Due {
+        if !self.may_write() {
+            return Due::empty();
+        }
+        let mut due = Due::empty();
+        let mut output = self.output.take();
+        let mut sent = 0;
+        while !output.is_empty() && sent < BYTES_PER_VISIT {
+            let offered = output.len();
+            match self.write_once(&mut output) {
+                Ok((n, all)) => {
+                    sent += n;
+                    if !all {
+                        self.set(State::BLOCKED, n < offered);
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.set(State::BLOCKED, true);
+                    break;
+                }
+                Err(error) => {
+                    self.set(State::WRITE_ENABLED, false);
+                    self.rare_mut(|rare| rare.cause = Some(Cause::of(&error)));
+                    due |= Due::WRITE_ERROR;
+                    break;
+                }
+            }
+        }
+        let left = output.len();
+        Inner::put_back(&self.output, output);
+        if sent > 0 {
+            self.touch_write();
+            if left <= self.rare(0, |rare| rare.write_low) {
+                due |= Due::WRITE;
+            }
+        }
+        due
+    }
+
+    /// One write: how much was taken, and whether that was all that was offered.
+    fn write_once(self: &Rc<Self>, output: &mut Buffer) -> io::Result<(usize, bool)> {
+        if self.has(State::PAIR) {
+            return self.give_partner(output);
+        }
+        if self.has(State::TRANSPORT) {
+            let n = self.with_transport(|transport| transport.poll_write(output, BYTES_PER_VISIT))?;
+            return Ok((n, n > 0));
+        }
+        let sys = self.handle.sys();
+        let first = output.contiguous();
+        let (n, offered) = if first.len() == output.len() {
+            (sys.send(self.fd.get(), &self.kind, first)?, first.len())
+        } else {
+            let mut pieces = [IoSlice::new(&[]); PIECES];
+            let count = output.io_slices(BYTES_PER_VISIT, &mut pieces);
+            let offered = pieces[..count].iter().map(|piece| piece.len()).sum();
+            (sys.sendv(self.fd.get(), &self.kind, &pieces[..count])?, offered)
+        };
+        output.drain_to_pool(n, self.handle.pool());
+        Ok((n, n == offered))
+    }
+
+    /// Moves output into the other end's input.
+    fn give_partner(&self, output: &mut Buffer) -> io::Result<(usize, bool)> {
+        let Some(partner) = self.partner().filter(|partner| !partner.is_freed()) else {
+            return Err(io::Error::from_raw_os_error(libc::EPIPE));
+        };
+        if !partner.may_read() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let mut input = partner.input.take();
+        let before = input.len();
+        let most = partner.rare(super::rare::DEFAULT_MAX, |rare| rare.read_high.min(rare.max_input));
+        let moved = output.remove_buffer(&mut input, most.saturating_sub(before));
+        let len = input.len();
+        Inner::put_back(&partner.input, input);
+        if moved > 0 {
+            partner.touch_read();
+            if len >= partner.rare(0, |rare| rare.read_low) {
+                partner.raise(Due::READ);
+            }
+        }
+        if output.is_empty() { Ok((moved, true)) } else { Ok((moved, false)) }
+    }
+
+    /// Which timeouts have passed.
+    fn expired(&self, now: Time) -> Due {
+        let mut due = Due::empty();
+        let (read, write) = self.timeouts();
+        if read <= now {
+            self.set(State::READ_ENABLED, false);
+            due |= Due::READ_TIMEOUT;
+        }
+        if write <= now {
+            self.set(State::WRITE_ENABLED, false);
+            due |= Due::WRITE_TIMEOUT;
+        }
+        if self.deadline.get() <= now {
+            self.deadline.set(Time::NEVER);
+            due |= Due::DEADLINE;
+        }
+        due
+    }
+
+    /// Calls back for everything that is due, in order, and flushes after each.
+    fn deliver(self: &Rc<Self>, mut due: Due) {
+        if due.contains(Due::CONNECTED) {
+            self.call_event(StreamEvent::CONNECTED);
+            due |= self.drain_out();
+        }
+        if due.contains(Due::READ) && !self.is_freed() {
+            self.call_read();
+            due |= self.drain_out();
+        }
+        let mut refills = 0;
+        while due.contains(Due::WRITE) && !self.is_freed() && refills < REFILLS_PER_VISIT {
+            due.remove(Due::WRITE);
+            refills += 1;
+            self.finish_if_flushed();
+            if self.is_freed() {
+                return;
+            }
+            self.call_write();
+            due |= self.drain_out();
+        }
+        if due.contains(Due::DEADLINE) && !self.is_freed() {
+            self.call_deadline();
+            due |= self.drain_out();
+        }
+        let events = events(due);
+        if !events.is_empty() && !self.is_freed() {
+            if due.intersects(Due::WRITE_ERROR | Due::ERROR) && self.has(State::CLOSE_AFTER_FLUSH) {
+                // Nobody waits for an answer any more.
+                self.free();
+                return;
+            }
+            self.call_event(events);
+            due = self.drain_out();
+            if !self.is_freed() && self.has(State::EOF | State::FREED) {
+                self.free_if_over();
+            }
+            if events.contains(StreamEvent::ERROR) || due.intersects(Due::WRITE_ERROR) {
+                self.raise_rest(due);
+                return;
+            }
+        } else {
+            due &= Due::WRITE;
+        }
+        self.raise_rest(due);
+        self.check_input_full();
+        self.finish_if_flushed();
+        if self.may_write() && !self.has(State::BLOCKED) && self.peek_len(&self.output) > 0 {
+            // The visit's budget is used up.
+            self.push_unflushed();
+        }
+    }
+
+    /// What a last flush brought about runs in the next turn.
+    fn raise_rest(&self, due: Due) {
+        if !due.is_empty() && !self.is_freed() {
+            self.raise(due);
+        }
+    }
+
+    /// Input at the library's own bound that nobody took is an event, not a silent stop.
+    fn check_input_full(&self) {
+        if self.is_freed() || !self.has(State::READ_ENABLED) {
+            return;
+        }
+        let len = self.peek_len(&self.input);
+        let (max, high) =
+            self.rare((super::rare::DEFAULT_MAX, usize::MAX), |rare| (rare.max_input, rare.read_high));
+        if len >= max && high > max {
+            self.set(State::READ_ENABLED, false);
+            self.fail(Cause::InputFull, Due::ERROR);
+        }
+    }
+
+    /// Everything is sent: what was to happen then happens.
+    fn finish_if_flushed(self: &Rc<Self>) {
+        if self.is_freed() || self.peek_len(&self.output) > 0 {
+            return;
+        }
+        if self.has(State::CLOSE_AFTER_FLUSH) {
+            self.free();
+        } else if self.has(State::SHUTDOWN_AFTER_FLUSH) && !self.has(State::CONNECTING) {
+            self.shutdown_now();
+            self.free_if_over();
+        }
+    }
+
+    /// Both directions have ended.
+    fn free_if_over(&self) {
+        if self.has(State::EOF) && self.has(State::WRITE_SHUT) {
+            self.free();
+        }
+    }
+
+    /// What is left in a big block moves into memory of its own size, and the block goes back to the loop.
+    fn settle_input(&self) {
+        let mut input = self.input.take();
+        input.settle(self.handle.pool());
+        Inner::put_back(&self.input, input);
+    }
+
+    // Calling out. The callback is on loan: whatever it does to this stream, it is put back only if the stream lives
+    // and has no other by then.
+
+    fn call(self: &Rc<Self>, f: impl FnOnce(&mut dyn Callbacks, &BufferEvent)) -> bool {
+        let Some(mut callbacks) = self.callbacks.take() else { return false };
+        let bev = BufferEvent { inner: self.clone() };
+        f(&mut *callbacks, &bev);
+        let newer = self.callbacks.take();
+        let replaced = newer.is_some() || self.is_freed() || self.has_closures();
+        if replaced {
+            self.callbacks.set(newer);
+            drop(callbacks);
+        } else {
+            self.callbacks.set(Some(callbacks));
+        }
+        true
+    }
+
+    fn has_closures(&self) -> bool {
+        self.rare(false, |rare| rare.read_cb.is_some() || rare.write_cb.is_some() || rare.event_cb.is_some())
+    }
+
+    fn call_read(self: &Rc<Self>) {
+        if self.call(|callbacks, bev| callbacks.on_read(bev)) {
+            return;
+        }
+        let cb = self.rare.borrow_mut().as_mut().and_then(|rare| rare.read_cb.take());
+        let Some(mut cb) = cb else { return };
+        cb(&BufferEvent { inner: self.clone() });
+        self.put_back_closure(cb, |rare| &mut rare.read_cb);
+    }
+
+    fn call_write(self: &Rc<Self>) {
+        if self.call(|callbacks, bev| callbacks.on_write(bev)) {
+            return;
+        }
+        let cb = self.rare.borrow_mut().as_mut().and_then(|rare| rare.write_cb.take());
+        let Some(mut cb) = cb else { return };
+        cb(&BufferEvent { inner: self.clone() });
+        self.put_back_closure(cb, |rare| &mut rare.write_cb);
+    }
+
+    fn call_event(self: &Rc<Self>, event: StreamEvent) {
+        if self.call(|callbacks, bev| callbacks.on_event(bev, event)) {
+            return;
+        }
+        let cb = self.rare.borrow_mut().as_mut().and_then(|rare| rare.event_cb.take());
+        match cb {
+            Some(mut cb) => {
+                cb(&BufferEvent { inner: self.clone() }, event);
+                self.put_back_closure(cb, |rare| &mut rare.event_cb);
+            }
+            // Nobody handles it.
+            None if !event.contains(StreamEvent::CONNECTED) => self.free(),
+            None => {}
+        }
+    }
+
+    fn call_deadline(self: &Rc<Self>) {
+        self.call(|callbacks, bev| callbacks.on_deadline(bev));
+    }
+
+    fn put_back_closure<T>(&self, cb: T, place: impl FnOnce(&mut super::rare::Rare) -> &mut Option<T>) {
+        let object = self.callbacks.take();
+        let has_object = object.is_some();
+        self.callbacks.set(object);
+        let unwanted = if self.is_freed() || has_object {
+            Some(cb)
+        } else {
+            self.rare_mut(|rare| {
+                let place = place(rare);
+                if place.is_some() { Some(cb) } else { place.replace(cb) }
+            })
+        };
+        drop(unwanted);
+    }
+}
+
+/// The event bits of what is due.
+fn events(due: Due) -> StreamEvent {
+    let mut events = StreamEvent::empty();
+    let pairs = [
+        (Due::READ_EOF, StreamEvent::EOF | StreamEvent::READING),
+        (Due::READ_ERROR, StreamEvent::ERROR | StreamEvent::READING),
+        (Due::WRITE_ERROR, StreamEvent::ERROR | StreamEvent::WRITING),
+        (Due::ERROR, StreamEvent::ERROR),
+        (Due::READ_TIMEOUT, StreamEvent::TIMEOUT | StreamEvent::READING),
+        (Due::WRITE_TIMEOUT, StreamEvent::TIMEOUT | StreamEvent::WRITING),
+    ];
+    for (bit, event) in pairs {
+        if due.contains(bit) {
+            events |= event;
+        }
+    }
+    events
+}

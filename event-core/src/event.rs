@@ -1,0 +1,298 @@
+//! `Event`, `Timer` and `Signal`: unique owners of one slot of the loop each.
+
+use std::fmt;
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::interest::{Ready, What};
+use crate::reactor::{Callback, EventId, Kind, LoopHandle};
+
+/// What the three have in common: a slot, and whether dropping this value frees it.
+struct Owner {
+    handle: LoopHandle,
+    id: EventId,
+    owns: bool,
+}
+
+impl Owner {
+    fn new(handle: &LoopHandle, kind: Kind, source: i32, what: What, cb: Callback) -> Result<Owner, Error> {
+        let id = handle.insert(kind, source, what, cb)?;
+        Ok(Owner { handle: handle.clone(), id, owns: true })
+    }
+
+    /// What a callback is shown: it owns nothing, whatever becomes of the callback.
+    fn lent(handle: &LoopHandle, id: EventId) -> Owner {
+        Owner { handle: handle.clone(), id, owns: false }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if self.owns {
+            let _ = self.handle.free(self.id);
+        }
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owner").field("id", &self.id).field("pending", &self.handle.pending(self.id)).finish()
+    }
+}
+
+macro_rules! owner_methods {
+    ($type:ident) => {
+        impl $type {
+            /// Stops it: it is not watched, its timeout is off and a queued callback does not run. `add` starts it
+            /// again. Stopping twice is harmless.
+            ///
+            /// # Errors
+            /// - `Error::Stale` if it was freed by its id; `Error::LoopGone`, `Error::Forked`.
+            #[doc(alias = "event_del")]
+            pub fn del(&self) -> Result<(), Error> {
+                self.owner.handle.del(self.owner.id)
+            }
+
+            /// What it waits for now, and the reasons it is queued with.
+            #[doc(alias = "event_pending")]
+            pub fn pending(&self) -> Ready {
+                self.owner.handle.pending(self.owner.id)
+            }
+
+            /// When its timeout passes; `None` without one.
+            pub fn deadline(&self) -> Option<Instant> {
+                self.owner.handle.deadline(self.owner.id)
+            }
+
+            /// Queues the callback for the next turn; see [`LoopHandle::activate`].
+            ///
+            /// # Errors
+            /// - `Error::Stale` if it was freed by its id; `Error::LoopGone`, `Error::Forked`.
+            #[doc(alias = "event_active")]
+            pub fn activate(&self, ready: Ready) -> Result<(), Error> {
+                self.owner.handle.activate(self.owner.id, ready)
+            }
+
+            /// Queues the callback for the pass that is running; see [`LoopHandle::activate_now`].
+            ///
+            /// # Errors
+            /// - `Error::Stale` if it was freed by its id; `Error::LoopGone`, `Error::Forked`.
+            #[doc(alias = "event_active")]
+            pub fn activate_now(&self, ready: Ready) -> Result<(), Error> {
+                self.owner.handle.activate_now(self.owner.id, ready)
+            }
+
+            /// Sets the priority; 0 is the most urgent.
+            ///
+            /// # Errors
+            /// - `Error::Invalid` if there is no such priority, or it is queued to run.
+            /// - `Error::Stale`, `Error::LoopGone`, `Error::Forked`.
+            #[doc(alias = "event_priority_set")]
+            pub fn set_priority(&self, priority: u8) -> Result<(), Error> {
+                self.owner.handle.set_priority(self.owner.id, priority)
+            }
+
+            /// Whether it keeps the loop running while it is added; it does at first.
+            ///
+            /// # Errors
+            /// - `Error::Stale` if it was freed by its id; `Error::LoopGone`, `Error::Forked`.
+            pub fn set_background(&self, background: bool) -> Result<(), Error> {
+                self.owner.handle.set_background(self.owner.id, background)
+            }
+
+            /// The id, which may be copied and goes stale when this is freed.
+            pub fn id(&self) -> EventId {
+                self.owner.id
+            }
+
+            /// The loop it belongs to.
+            #[doc(alias = "event_get_base")]
+            pub fn handle(&self) -> &LoopHandle {
+                &self.owner.handle
+            }
+
+            /// Leaves it to the loop, which keeps it until it is freed by its id or the loop ends.
+            pub fn detach(mut self) -> EventId {
+                self.owner.owns = false;
+                self.owner.id
+            }
+        }
+    };
+}
+
+/// Watches an fd, or none, and calls back when it is ready or a timeout passes: libevent's `struct event`.
+///
+/// Dropping it frees it: pending work is void and the callback is dropped, at once or, if it is running, when it
+/// returns. The fd is borrowed: it is never closed here, and must be deleted from the loop before it is closed.
+///
+/// ```
+/// use event_core::{Event, EventBase, What};
+/// use std::{io::{Read, Write}, os::{fd::AsRawFd, unix::net::UnixStream}};
+///
+/// let mut base = EventBase::new()?;
+/// let (mut ours, mut theirs) = UnixStream::pair()?;
+/// let event = Event::new(&base, ours.as_raw_fd(), What::READ, move |_, ready| {
+///     let mut byte = [0];
+///     ours.read_exact(&mut byte).expect("the loop says that there is something to read");
+///     println!("{ready:?}: {byte:?}");
+/// })?;
+/// event.add(None)?;
+/// theirs.write_all(b"x")?;
+/// base.dispatch()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping the event stops it"]
+#[doc(alias = "event")]
+pub struct Event {
+    owner: Owner,
+}
+
+owner_methods!(Event);
+
+impl Event {
+    /// Makes an event; `add` starts it. With an fd of -1 it is a timer or is only ever activated by hand.
+    ///
+    /// `cb` is called with the event and the reasons. A one-shot event is no longer added when its callback runs, so
+    /// it may be added again there. A persistent one stays, its timeout already started anew.
+    ///
+    /// # Errors
+    /// - `Error::LoopGone` if the `EventBase` was dropped; `Error::Forked` after a fork.
+    #[doc(alias = "event_new")]
+    #[doc(alias = "event_assign")]
+    pub fn new(
+        handle: &LoopHandle,
+        fd: RawFd,
+        what: What,
+        cb: impl FnMut(&Event, Ready) + 'static,
+    ) -> Result<Event, Error> {
+        Ok(Event { owner: Owner::new(handle, Kind::Fd, fd, what, Event::wrap(cb))? })
+    }
+
+    /// Starts it; see [`LoopHandle::add`].
+    ///
+    /// # Errors
+    /// - `Error::Io` with the kernel's errno if it refuses the fd: `EPERM` for a regular file on epoll.
+    /// - `Error::Stale` if it was freed by its id; `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "event_add")]
+    pub fn add(&self, timeout: Option<Duration>) -> Result<(), Error> {
+        self.owner.handle.add(self.owner.id, timeout)
+    }
+
+    /// Takes the timeout away and leaves the rest as it is.
+    ///
+    /// # Errors
+    /// - `Error::Stale` if it was freed by its id; `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "event_remove_timer")]
+    pub fn remove_timer(&self) -> Result<(), Error> {
+        self.owner.handle.remove_timer(self.owner.id)
+    }
+
+    /// Replaces the callback. In the callback itself, the running one is dropped when it returns.
+    ///
+    /// # Errors
+    /// - `Error::Stale` if it was freed by its id; `Error::LoopGone`.
+    pub fn set_callback(&self, cb: impl FnMut(&Event, Ready) + 'static) -> Result<(), Error> {
+        self.owner.handle.set_callback(self.owner.id, Event::wrap(cb))
+    }
+
+    fn wrap(mut cb: impl FnMut(&Event, Ready) + 'static) -> Callback {
+        Callback::User(Box::new(move |handle, id, ready, _| {
+            cb(&Event { owner: Owner::lent(handle, id) }, ready);
+        }))
+    }
+}
+
+/// Calls back after a while, once or again and again.
+///
+/// Dropping it frees it: the callback is dropped, at once or, if it is running, when it returns.
+#[derive(Debug)]
+#[must_use = "dropping the timer stops it"]
+#[doc(alias = "evtimer_new")]
+pub struct Timer {
+    owner: Owner,
+}
+
+owner_methods!(Timer);
+
+impl Timer {
+    /// Makes a one-shot timer; `add` starts it, also in its own callback.
+    ///
+    /// # Errors
+    /// - `Error::LoopGone` if the `EventBase` was dropped; `Error::Forked` after a fork.
+    #[doc(alias = "evtimer_new")]
+    #[doc(alias = "evtimer_assign")]
+    pub fn new(handle: &LoopHandle, cb: impl FnMut(&Timer) + 'static) -> Result<Timer, Error> {
+        Timer::with(handle, What::empty(), cb)
+    }
+
+    /// Makes a timer that starts itself anew, counted from when it was due: it does not drift. After a stall it fires
+    /// once, not once for each time missed.
+    ///
+    /// # Errors
+    /// - `Error::LoopGone` if the `EventBase` was dropped; `Error::Forked` after a fork.
+    #[doc(alias = "EV_PERSIST")]
+    pub fn persistent(handle: &LoopHandle, cb: impl FnMut(&Timer) + 'static) -> Result<Timer, Error> {
+        Timer::with(handle, What::PERSIST, cb)
+    }
+
+    /// Starts it, or starts it anew: it fires when `after` has passed from now, never earlier. A timer of no length
+    /// fires in the next turn.
+    ///
+    /// # Errors
+    /// - `Error::Stale` if it was freed by its id; `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "evtimer_add")]
+    pub fn add(&self, after: Duration) -> Result<(), Error> {
+        self.owner.handle.add(self.owner.id, Some(after))
+    }
+
+    fn with(handle: &LoopHandle, what: What, mut cb: impl FnMut(&Timer) + 'static) -> Result<Timer, Error> {
+        let callback = Callback::User(Box::new(move |handle, id, _, _| {
+            cb(&Timer { owner: Owner::lent(handle, id) });
+        }));
+        Ok(Timer { owner: Owner::new(handle, Kind::Fd, -1, what, callback)? })
+    }
+}
+
+/// Calls back in the loop, as often as a signal was delivered; never in a signal handler's context.
+///
+/// Several loops of one process may watch the same signal: each gets it. The handler that was there before is put back
+/// when the last one stops. Dropping it frees it, as with [`Event`].
+#[derive(Debug)]
+#[must_use = "dropping the signal event stops it"]
+#[doc(alias = "evsignal_new")]
+pub struct Signal {
+    owner: Owner,
+}
+
+owner_methods!(Signal);
+
+impl Signal {
+    /// Makes a signal event; `add` starts it. It persists.
+    ///
+    /// # Errors
+    /// - `Error::LoopGone` if the `EventBase` was dropped; `Error::Forked` after a fork.
+    #[doc(alias = "evsignal_new")]
+    #[doc(alias = "evsignal_assign")]
+    pub fn new(
+        handle: &LoopHandle,
+        signal: i32,
+        mut cb: impl FnMut(&Signal) + 'static,
+    ) -> Result<Signal, Error> {
+        let callback = Callback::User(Box::new(move |handle, id, _, _| {
+            cb(&Signal { owner: Owner::lent(handle, id) });
+        }));
+        Ok(Signal { owner: Owner::new(handle, Kind::Signal, signal, What::PERSIST, callback)? })
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// - `Error::Io` with `EINVAL` for a signal that does not exist or cannot be caught.
+    /// - `Error::Stale` if it was freed by its id; `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "evsignal_add")]
+    pub fn add(&self) -> Result<(), Error> {
+        self.owner.handle.add(self.owner.id, None)
+    }
+}

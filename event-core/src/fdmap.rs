@@ -1,0 +1,93 @@
+//! Which events watch which fd, what the kernel was told of it, and under which tag.
+
+use std::os::fd::RawFd;
+
+use crate::interest::Interest;
+
+/// Ends the list of events of one fd.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// What is known of one fd number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FdEntry {
+    /// The slot index of the event registered last; the others follow through the slots' `next`.
+    pub(crate) first: u32,
+    /// Goes up whenever the kernel forgets the fd, so that a report from before is told apart.
+    generation: u32,
+    /// What the kernel watches now. May be more than anybody wants: an unwanted report narrows it.
+    pub(crate) kernel: Interest,
+    /// Stands in the list of fds whose interest is handed over before the next wait.
+    pub(crate) dirty: bool,
+}
+
+/// Indexed by fd number: a kernel hands out the lowest free one, so the table is dense.
+#[derive(Debug, Default)]
+pub(crate) struct FdMap {
+    entries: Vec<FdEntry>,
+}
+
+impl FdMap {
+    /// The entry of `fd`, made if it is new. `fd` is not negative.
+    pub(crate) fn entry(&mut self, fd: RawFd) -> &mut FdEntry {
+        let index = fd as usize;
+        if self.entries.len() <= index {
+            let fresh = FdEntry { first: NONE, generation: 0, kernel: Interest::empty(), dirty: false };
+            self.entries.resize(index + 1, fresh);
+        }
+        &mut self.entries[index]
+    }
+
+    pub(crate) fn get(&self, fd: RawFd) -> Option<&FdEntry> {
+        self.entries.get(usize::try_from(fd).ok()?)
+    }
+
+    pub(crate) fn get_mut(&mut self, fd: RawFd) -> Option<&mut FdEntry> {
+        self.entries.get_mut(usize::try_from(fd).ok()?)
+    }
+
+    /// The fd that a reported tag speaks of, or `None` if the kernel has forgotten that fd since.
+    pub(crate) fn resolve(&self, tag: u64) -> Option<RawFd> {
+        let fd = RawFd::try_from(tag & u64::from(u32::MAX)).ok()?;
+        let entry = self.get(fd)?;
+        (u64::from(entry.generation) == tag >> 32).then_some(fd)
+    }
+
+    /// Every fd the kernel watches or an event names.
+    pub(crate) fn in_use(&self) -> Vec<RawFd> {
+        (0..)
+            .zip(&self.entries)
+            .filter(|(_, entry)| entry.first != NONE || !entry.kernel.is_empty())
+            .map(|(fd, _)| fd)
+            .collect()
+    }
+}
+
+impl FdEntry {
+    pub(crate) fn tag(&self, fd: RawFd) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(fd as u32)
+    }
+
+    /// The kernel has forgotten the fd: reports under the old tag are void.
+    pub(crate) fn forget(&mut self) {
+        self.kernel = Interest::empty();
+        // One less than the tag space, so that no tag is WAKE_TAG.
+        self.generation = (self.generation + 1) % (u32::MAX - 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_from_before_the_kernel_forgot_the_fd_resolves_to_nothing() {
+        let mut map = FdMap::default();
+        let tag = map.entry(7).tag(7);
+        assert_eq!(map.resolve(tag), Some(7));
+        map.entry(7).forget();
+        assert_eq!(map.resolve(tag), None);
+        let tag = map.entry(7).tag(7);
+        assert_eq!(map.resolve(tag), Some(7));
+        assert_eq!(map.resolve(crate::sys::WAKE_TAG), None);
+    }
+}

@@ -1,0 +1,59 @@
+//! The activations that wait for their callback: a queue a priority, first in first out.
+
+use std::collections::VecDeque;
+
+use crate::slots::Key;
+
+/// One queued activation. It counts only while the slot still carries the same `seq`, which is how an activation is
+/// taken back without a search.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Activation {
+    pub(crate) key: Key,
+    pub(crate) seq: u32,
+}
+
+/// Queue 0 is the most urgent.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    queues: Vec<VecDeque<Activation>>,
+    next_seq: u32,
+}
+
+impl Queues {
+    pub(crate) fn new() -> Queues {
+        Queues { queues: vec![VecDeque::new()], next_seq: 1 }
+    }
+
+    pub(crate) fn priorities(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Sets the number of queues; the caller has made sure that nothing is queued.
+    pub(crate) fn set_priorities(&mut self, count: u8) {
+        self.queues = vec![VecDeque::new(); usize::from(count.max(1))];
+    }
+
+    /// Queues an activation at the end of its priority and returns its `seq`, which is never 0.
+    pub(crate) fn push(&mut self, key: Key, priority: u8) -> u32 {
+        let seq = self.next_seq;
+        self.next_seq = self.next_seq.checked_add(1).unwrap_or(1);
+        let queue = usize::from(priority).min(self.queues.len() - 1);
+        self.queues[queue].push_back(Activation { key, seq });
+        seq
+    }
+
+    pub(crate) fn pop(&mut self, priority: usize) -> Option<Activation> {
+        self.queues[priority].pop_front()
+    }
+
+    /// The most urgent queue that holds anything, taken-back activations included.
+    pub(crate) fn most_urgent(&self) -> Option<usize> {
+        self.queues.iter().position(|queue| !queue.is_empty())
+    }
+
+    pub(crate) fn clear(&mut self) {
+        for queue in &mut self.queues {
+            queue.clear();
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! The loop's state and the handle on it. What a turn does stands in `turn`, what events can be told in `ops`.
+
+mod flush;
+mod ops;
+mod slot;
+mod turn;
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::buffer::Pool;
+use crate::clock::Time;
+use crate::error::Error;
+use crate::fdmap::FdMap;
+use crate::heap::Heap;
+use crate::interest::{Features, Ready};
+use crate::queue::Queues;
+use crate::remote::Shared;
+use crate::slots::{Key, Slots};
+use crate::sys::{self, Reported, Sys};
+
+pub use slot::EventId;
+pub(crate) use slot::{Callback, Flags, Kind, Slot, Source};
+pub use turn::{LoopEnd, LoopFlags};
+
+/// Called for every token event of a base: the loop, the event, its token, the reasons, and how often its signal came.
+type TokenHandler = dyn Fn(&LoopHandle, EventId, usize, Ready, u32);
+
+/// Called right before and right after every wait for the kernel.
+struct WaitHook {
+    before: Box<dyn Fn()>,
+    after: Box<dyn Fn()>,
+}
+
+/// An activation that was asked for in this turn and runs in the next.
+struct Later {
+    key: Key,
+    ready: Ready,
+}
+
+/// Everything that changes together. Borrowed for single statements and blocks that call nothing of the user's.
+pub(crate) struct Core {
+    pub(crate) slots: Slots<Slot>,
+    fds: FdMap,
+    heap: Heap,
+    queues: Queues,
+    later: Vec<Later>,
+    /// Fds whose interest is handed to the kernel before the next wait.
+    dirty: Vec<i32>,
+    /// The first event of each signal, by slot index.
+    signals: Vec<(i32, u32)>,
+    /// Reused by each turn for the timers that are due.
+    due: Vec<(Key, Time)>,
+}
+
+/// A loop. Shared by its handles; only `EventBase` runs it.
+pub(crate) struct Reactor {
+    pub(crate) sys: Rc<dyn Sys>,
+    core: RefCell<Core>,
+    pool: Pool,
+    shared: Arc<Shared>,
+    remote_slot: Cell<Option<EventId>>,
+    /// What the clock said when this turn's wait ended.
+    now: Cell<Time>,
+    /// The clock's origin on the scale of `Instant`.
+    origin: Instant,
+    running: Cell<bool>,
+    /// Inside the kernel's wait: what is changed now must act at once.
+    waiting: Cell<bool>,
+    exit: Cell<bool>,
+    stop: Cell<bool>,
+    got_exit: Cell<bool>,
+    got_break: Cell<bool>,
+    gone: Cell<bool>,
+    /// The process's fork count when the kernel objects were made.
+    forks: Cell<u64>,
+    /// How many things keep the loop running.
+    keep: Cell<usize>,
+    /// Something happened in this turn that `LoopFlags::ONCE` waits for.
+    progress: Cell<bool>,
+    /// How many more messages of other threads may run in this turn.
+    message_budget: Cell<usize>,
+    running_event: Cell<Option<EventId>>,
+    wait_hook: RefCell<Option<Rc<WaitHook>>>,
+    token_handler: RefCell<Option<Rc<TokenHandler>>>,
+    flush_list: RefCell<std::collections::VecDeque<flush::Unflushed>>,
+    reports: Cell<Vec<Reported>>,
+}
+
+/// A handle on a loop: what callbacks capture. Cloning is cheap; it does not keep the loop alive.
+///
+/// Everything but running is here; [`EventBase`](crate::EventBase) derefs to it. Every call is allowed in every
+/// callback. After the `EventBase` was dropped calls give [`Error::LoopGone`].
+#[derive(Clone)]
+#[doc(alias = "event_base")]
+pub struct LoopHandle {
+    reactor: Rc<Reactor>,
+}
+
+impl fmt::Debug for LoopHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoopHandle").field("method", &self.method()).finish_non_exhaustive()
+    }
+}
+
+impl LoopHandle {
+    /// Makes a loop on a kernel.
+    pub(crate) fn new(sys: Rc<dyn Sys>) -> Result<LoopHandle, Error> {
+        let now = sys.now();
+        let origin = Instant::now();
+        let shared = Shared::new(sys.waker());
+        let core = Core {
+            slots: Slots::new(),
+            fds: FdMap::default(),
+            heap: Heap::new(),
+            queues: Queues::new(),
+            later: Vec::new(),
+            dirty: Vec::new(),
+            signals: Vec::new(),
+            due: Vec::new(),
+        };
+        let reactor = Reactor {
+            sys,
+            core: RefCell::new(core),
+            pool: Pool::new(),
+            shared,
+            remote_slot: Cell::new(None),
+            now: Cell::new(now),
+            // An Instant cannot be made from a number: the origin is where the clock's zero lies, as near as it goes.
+            origin: origin.checked_sub(Duration::from_nanos(now.as_nanos())).unwrap_or(origin),
+            running: Cell::new(false),
+            waiting: Cell::new(false),
+            exit: Cell::new(false),
+            stop: Cell::new(false),
+            got_exit: Cell::new(false),
+            got_break: Cell::new(false),
+            gone: Cell::new(false),
+            forks: Cell::new(sys::fork_count()),
+            keep: Cell::new(0),
+            progress: Cell::new(false),
+            message_budget: Cell::new(0),
+            running_event: Cell::new(None),
+            wait_hook: RefCell::new(None),
+            token_handler: RefCell::new(None),
+            flush_list: RefCell::default(),
+            reports: Cell::new(Vec::new()),
+        };
+        let handle = LoopHandle { reactor: Rc::new(reactor) };
+        let remote = handle.insert(Kind::Remote, -1, Default::default(), Callback::Empty)?;
+        handle.reactor.remote_slot.set(Some(remote));
+        Ok(handle)
+    }
+
+    /// The name of the backend: `epoll`, `poll`, `simulation`.
+    #[doc(alias = "event_base_get_method")]
+    pub fn method(&self) -> &'static str {
+        self.reactor.sys.name()
+    }
+
+    /// What the backend can do.
+    #[doc(alias = "event_base_get_features")]
+    pub fn features(&self) -> Features {
+        self.reactor.sys.features()
+    }
+
+    /// The loop's cached time: when the wait of the running turn ended, on the monotonic clock. Outside of `dispatch`
+    /// the clock is read.
+    #[doc(alias = "event_base_gettimeofday_cached")]
+    pub fn now(&self) -> Instant {
+        self.to_instant(self.cached_now())
+    }
+
+    /// Reads the clock anew, so that `now` is exact again in a callback that took long.
+    #[doc(alias = "event_base_update_cache_time")]
+    pub fn update_cache_time(&self) {
+        self.reactor.now.set(self.reactor.sys.now());
+    }
+
+    /// The time of day as this loop sees it; simulated on a simulated loop.
+    pub fn wall_clock(&self) -> SystemTime {
+        self.reactor.sys.wall()
+    }
+
+    /// The event whose callback runs now.
+    #[doc(alias = "event_base_get_running_event")]
+    pub fn running_event(&self) -> Option<EventId> {
+        self.reactor.running_event.get()
+    }
+
+    /// Sets how many priorities there are; 0 is the most urgent, and new events get the middle one. At least 1.
+    ///
+    /// # Errors
+    /// - `Error::Invalid` while activations are queued, so not in a callback that has company.
+    /// - `Error::LoopGone` if the `EventBase` was dropped.
+    #[doc(alias = "event_base_priority_init")]
+    pub fn priority_init(&self, count: u8) -> Result<(), Error> {
+        self.check()?;
+        let mut core = self.reactor.core.borrow_mut();
+        if core.queues.most_urgent().is_some() {
+            return Err(Error::Invalid("priorities cannot change while events are active"));
+        }
+        core.queues.set_priorities(count);
+        Ok(())
+    }
+
+    /// How many priorities there are.
+    #[doc(alias = "event_base_get_npriorities")]
+    pub fn priorities(&self) -> usize {
+        self.reactor.core.borrow().queues.priorities()
+    }
+
+    /// Ends the loop after the turn that is running; before the loop runs, after its first turn. With a delay, after
+    /// the turn in which the delay is over; such a delayed exit keeps the loop running until then.
+    ///
+    /// # Errors
+    /// - `Error::LoopGone` if the `EventBase` was dropped.
+    /// - `Error::Forked` after a fork.
+    #[doc(alias = "event_base_loopexit")]
+    pub fn loopexit(&self, after: Option<Duration>) -> Result<(), Error> {
+        self.check()?;
+        let Some(after) = after else {
+            self.reactor.exit.set(true);
+            return self.touched();
+        };
+        let handle = self.clone();
+        self.once(-1, Default::default(), Some(after), move |_| handle.reactor.exit.set(true))
+    }
+
+    /// Ends the loop when the running callback returns. Before the loop runs it is kept, and the loop ends at once.
+    ///
+    /// # Errors
+    /// - `Error::LoopGone` if the `EventBase` was dropped.
+    /// - `Error::Forked` after a fork.
+    #[doc(alias = "event_base_loopbreak")]
+    pub fn loopbreak(&self) -> Result<(), Error> {
+        self.check()?;
+        self.reactor.stop.set(true);
+        self.touched()
+    }
+
+    /// Whether the last `dispatch` ended by `loopexit`.
+    #[doc(alias = "event_base_got_exit")]
+    pub fn got_exit(&self) -> bool {
+        self.reactor.got_exit.get()
+    }
+
+    /// Whether the last `dispatch` ended by `loopbreak`.
+    #[doc(alias = "event_base_got_break")]
+    pub fn got_break(&self) -> bool {
+        self.reactor.got_break.get()
+    }
+
+    /// An fd that becomes readable when this loop has something to do, so that another loop can watch it and then run
+    /// this one with `LoopFlags::NONBLOCK`; `None` where the backend has none. Timers are not seen through it: wait no
+    /// longer than until [`next_deadline`](Self::next_deadline).
+    pub fn poll_fd(&self) -> Option<std::os::fd::RawFd> {
+        self.reactor.sys.poll_fd()
+    }
+
+    /// When the next timer is due, or now if work is queued; `None` if neither.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let core = self.reactor.core.borrow();
+        let queued = core.queues.most_urgent().is_some() || !core.later.is_empty();
+        if queued || !self.reactor.flush_list.borrow().is_empty() {
+            return Some(self.to_instant(self.reactor.now.get()));
+        }
+        core.heap.first().map(|(deadline, _)| self.to_instant(deadline))
+    }
+
+    /// Calls `before` and `after` right round every wait for the kernel, waits of no length included, with nothing
+    /// borrowed and no lock held: the place to release and retake a lock that guards the whole loop. What is changed
+    /// in between acts on the wait that is running. Replaces an earlier hook.
+    pub fn set_wait_hook(&self, before: impl Fn() + 'static, after: impl Fn() + 'static) {
+        let hook = WaitHook { before: Box::new(before), after: Box::new(after) };
+        let old = self.reactor.wait_hook.replace(Some(Rc::new(hook)));
+        drop(old);
+    }
+
+    /// Sets the one handler of all token events; see [`register_token`](Self::register_token). Replaces an earlier one.
+    pub fn set_token_handler(&self, handler: impl Fn(&LoopHandle, EventId, usize, Ready, u32) + 'static) {
+        let old = self.reactor.token_handler.replace(Some(Rc::new(handler)));
+        drop(old);
+    }
+
+    /// How many files this process may have open (`RLIMIT_NOFILE`), now.
+    pub fn open_file_limit(&self) -> usize {
+        self.reactor.sys.open_file_limit()
+    }
+
+    /// The clock now, for deadlines.
+    pub(crate) fn clock(&self) -> Time {
+        self.reactor.sys.now()
+    }
+
+    /// The time of the running turn; outside of a turn, the clock.
+    pub(crate) fn cached_now(&self) -> Time {
+        if self.reactor.running.get() { self.reactor.now.get() } else { self.clock() }
+    }
+
+    pub(crate) fn to_instant(&self, time: Time) -> Instant {
+        self.reactor.origin + Duration::from_nanos(time.as_nanos())
+    }
+
+    /// The other way round; an instant before the clock's origin is the origin.
+    pub(crate) fn to_time(&self, instant: Instant) -> Time {
+        Time::default().after(instant.saturating_duration_since(self.reactor.origin))
+    }
+
+    pub(crate) fn sys(&self) -> &Rc<dyn Sys> {
+        &self.reactor.sys
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.reactor.pool
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.reactor.shared
+    }
+
+    /// Something completed that `LoopFlags::ONCE` waits for.
+    pub(crate) fn note_progress(&self) {
+        self.reactor.progress.set(true);
+    }
+
+    /// Takes one message from this turn's budget.
+    pub(crate) fn take_message_budget(&self) -> bool {
+        let left = self.reactor.message_budget.get();
+        self.reactor.message_budget.set(left.saturating_sub(1));
+        left > 0
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.reactor.gone.get()
+    }
+
+    /// Whether the process is the child of a fork and `after_fork` was not called: the kernel set is the parent's.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.reactor.forks.get() != sys::fork_count()
+    }
+
+    /// Refuses what a loop that is gone or forked cannot do.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.reactor.gone.get() {
+            Err(Error::LoopGone)
+        } else if self.is_forked() {
+            Err(Error::Forked)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The loop ends: every callback is moved out and dropped, every source torn down. Ids stay stale for ever.
+    pub(crate) fn teardown(&self) {
+        let reactor = &self.reactor;
+        reactor.gone.set(true);
+        let unread = reactor.shared.close();
+        let keys = reactor.core.borrow().slots.keys();
+        for key in keys {
+            let slot = self.remove_slot(key);
+            if let Some(Slot { callback: Callback::Source(source), .. }) = slot {
+                source.teardown();
+            }
+        }
+        {
+            let mut core = reactor.core.borrow_mut();
+            core.queues.clear();
+            core.later.clear();
+        }
+        reactor.keep.set(0);
+        let unflushed = reactor.flush_list.take();
+        let hook = reactor.wait_hook.take();
+        let handler = reactor.token_handler.take();
+        drop((unread, unflushed, hook, handler));
+    }
+
+    /// In the child of a fork: a kernel set of its own, with everything added again.
+    pub(crate) fn after_fork(&self) -> Result<(), Error> {
+        let reactor = &self.reactor;
+        reactor.sys.after_fork()?;
+        reactor.shared.clear_wake();
+        reactor.forks.set(sys::fork_count());
+        let lost = {
+            let mut core = reactor.core.borrow_mut();
+            core.readd_all(&*reactor.sys)
+        };
+        for key in lost {
+            self.lose(key);
+        }
+        // A message that was under way at the fork is still in the queue.
+        reactor.shared.wake();
+        Ok(())
+    }
+}

@@ -1,0 +1,723 @@
+//! What an event can be told: add, delete, free, activate. Everything by id, everything legal in every callback.
+
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+use crate::clock::Time;
+use crate::error::Error;
+use crate::fdmap::NONE;
+use crate::interest::{Interest, Ready, What};
+use crate::reactor::slot::Interval;
+use crate::reactor::{Callback, Core, EventId, Flags, Kind, Later, LoopHandle, Slot};
+use crate::slots::Key;
+use crate::sys::Sys;
+
+impl LoopHandle {
+    /// Adds an event: it is watched from here on, once or, with `PERSIST`, until it is deleted.
+    ///
+    /// With a timeout the event also fires when that much time passes without it; the timeout counts from this call and
+    /// replaces an earlier one. An activation that is queued only because the old timeout passed is taken back. With
+    /// `None` a timeout that is armed stays. Adding twice is harmless. O(log n) with a timeout, else O(1).
+    ///
+    /// # Errors
+    /// - `Error::Stale` if the event was freed.
+    /// - `Error::Io` with the kernel's errno if it refuses the fd: `EPERM` for a regular file on epoll, `EBADF` for one
+    ///   that is not open, `EINVAL` for a signal that does not exist.
+    /// - `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "event_add")]
+    pub fn add(&self, id: EventId, timeout: Option<Duration>) -> Result<(), Error> {
+        self.check()?;
+        let lost = {
+            let mut core = self.reactor.core.borrow_mut();
+            let slot = core.slots.get(id.0).ok_or(Error::Stale)?;
+            let lost = if slot.flags.contains(Flags::ADDED) {
+                Vec::new()
+            } else {
+                core.register(&*self.reactor.sys, id.0)?
+            };
+            if let Some(timeout) = timeout {
+                let deadline = self.clock().after(timeout);
+                core.heap.set(id.0.index, deadline);
+                if let Some(slot) = core.slots.get_mut(id.0) {
+                    slot.interval = Some(Interval::new(timeout));
+                    if slot.active == Ready::TIMEOUT && slot.flags.contains(Flags::QUEUED) {
+                        slot.active = Ready::empty();
+                        slot.flags.remove(Flags::QUEUED);
+                    }
+                }
+            }
+            self.recount(&mut core, id.0);
+            lost
+        };
+        for key in lost {
+            self.lose(key);
+        }
+        self.touched()
+    }
+
+    /// Deletes an event: it is not watched, its timeout is off and a queued activation does not run. It can be added
+    /// again. Deleting twice is harmless. O(log n).
+    ///
+    /// # Errors
+    /// - `Error::Stale` if the event was freed.
+    /// - `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "event_del")]
+    pub fn del(&self, id: EventId) -> Result<(), Error> {
+        self.check()?;
+        {
+            let mut core = self.reactor.core.borrow_mut();
+            if !core.slots.contains(id.0) {
+                return Err(Error::Stale);
+            }
+            core.unregister(&*self.reactor.sys, id.0, true);
+            self.recount(&mut core, id.0);
+        }
+        self.touched()
+    }
+
+    /// Frees an event. Its id is stale from here on; its callback is dropped at once, or, if it is running, after it
+    /// returns. Freeing a stale id is harmless. O(log n).
+    ///
+    /// # Errors
+    /// - `Error::LoopGone` if the `EventBase` was dropped, and with it the event.
+    #[doc(alias = "event_free")]
+    pub fn free(&self, id: EventId) -> Result<(), Error> {
+        let slot = self.remove_slot(id.0);
+        drop(slot);
+        if self.is_gone() { Err(Error::LoopGone) } else { self.touched() }
+    }
+
+    /// Queues the event's callback with `ready` as its reasons for the next turn, whether or not it is added. Reasons
+    /// asked for before it runs are merged.
+    ///
+    /// # Errors
+    /// - `Error::Stale` if the event was freed.
+    /// - `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "event_active")]
+    pub fn activate(&self, id: EventId, ready: Ready) -> Result<(), Error> {
+        self.check()?;
+        self.reactor.core.borrow_mut().activate_later(id.0, ready)?;
+        let mut core = self.reactor.core.borrow_mut();
+        self.recount(&mut core, id.0);
+        drop(core);
+        self.touched()
+    }
+
+    /// Queues the event's callback for the pass that is running, behind what is queued already: libevent's
+    /// `event_active`. A callback that activates itself so keeps the loop from looking at anything else.
+    ///
+    /// # Errors
+    /// - `Error::Stale` if the event was freed.
+    /// - `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "event_active")]
+    pub fn activate_now(&self, id: EventId, ready: Ready) -> Result<(), Error> {
+        self.check()?;
+        {
+            let mut core = self.reactor.core.borrow_mut();
+            if !core.slots.contains(id.0) {
+                return Err(Error::Stale);
+            }
+            core.activate(id.0, ready, 1);
+            self.recount(&mut core, id.0);
+        }
+        self.touched()
+    }
+
+    /// Takes the event's timeout away and leaves the rest as it is.
+    ///
+    /// # Errors
+    /// - `Error::Stale` if the event was freed.
+    /// - `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "event_remove_timer")]
+    pub fn remove_timer(&self, id: EventId) -> Result<(), Error> {
+        self.check()?;
+        let mut core = self.reactor.core.borrow_mut();
+        let slot = core.slots.get_mut(id.0).ok_or(Error::Stale)?;
+        slot.interval = None;
+        core.heap.remove(id.0.index);
+        self.recount(&mut core, id.0);
+        Ok(())
+    }
+
+    /// What the event waits for now, and the reasons it is queued with; empty for a stale id.
+    #[doc(alias = "event_pending")]
+    pub fn pending(&self, id: EventId) -> Ready {
+        let core = self.reactor.core.borrow();
+        let Some(slot) = core.slots.get(id.0) else { return Ready::empty() };
+        let mut pending = Ready::empty();
+        if slot.flags.contains(Flags::QUEUED) {
+            pending |= slot.active;
+        }
+        if slot.flags.contains(Flags::LATER) {
+            pending = core.later.iter().filter(|later| later.key == id.0).fold(pending, |p, l| p | l.ready);
+        }
+        if core.heap.deadline(id.0.index).is_some() {
+            pending |= Ready::TIMEOUT;
+        }
+        if slot.flags.contains(Flags::ADDED) {
+            pending |= match slot.kind {
+                Kind::Signal => Ready::SIGNAL,
+                _ => Ready::from_bits_truncate(slot.what.interest().bits()),
+            };
+        }
+        pending
+    }
+
+    /// When the event's timeout passes; `None` without one and for a stale id.
+    #[doc(alias = "event_pending")]
+    pub fn deadline(&self, id: EventId) -> Option<Instant> {
+        let core = self.reactor.core.borrow();
+        core.slots.get(id.0)?;
+        core.heap.deadline(id.0.index).map(|deadline| self.to_instant(deadline))
+    }
+
+    /// Whether the id's object has not been freed.
+    pub fn is_alive(&self, id: EventId) -> bool {
+        self.reactor.core.borrow().slots.contains(id.0)
+    }
+
+    /// Sets an event's priority; 0 is the most urgent.
+    ///
+    /// # Errors
+    /// - `Error::Invalid` if there is no such priority or the event is queued to run.
+    /// - `Error::Stale`, `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "event_priority_set")]
+    pub fn set_priority(&self, id: EventId, priority: u8) -> Result<(), Error> {
+        self.check()?;
+        let mut core = self.reactor.core.borrow_mut();
+        let priorities = core.queues.priorities();
+        let slot = core.slots.get_mut(id.0).ok_or(Error::Stale)?;
+        if usize::from(priority) >= priorities {
+            return Err(Error::Invalid("there is no such priority"));
+        }
+        if slot.flags.contains(Flags::QUEUED) {
+            return Err(Error::Invalid("the priority of an active event cannot change"));
+        }
+        slot.priority = priority;
+        Ok(())
+    }
+
+    /// Whether the event keeps the loop running while it is added. A stop signal or a statistics timer does not want to.
+    ///
+    /// # Errors
+    /// - `Error::Stale`, `Error::LoopGone`, `Error::Forked`.
+    pub fn set_background(&self, id: EventId, background: bool) -> Result<(), Error> {
+        self.check()?;
+        {
+            let mut core = self.reactor.core.borrow_mut();
+            let slot = core.slots.get_mut(id.0).ok_or(Error::Stale)?;
+            slot.flags.set(Flags::BACKGROUND, background);
+            self.recount(&mut core, id.0);
+        }
+        self.touched()
+    }
+
+    /// Calls `cb` once, when `fd` is ready for `what` or the timeout passes, whichever is first; there is no object to
+    /// keep. With an fd of -1 it is a pure timeout; without a timeout that is the next turn.
+    ///
+    /// # Errors
+    /// - `Error::Invalid` for a persistent event, which would never be freed.
+    /// - `Error::Io` as for [`add`](Self::add); `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "event_base_once")]
+    pub fn once(
+        &self,
+        fd: RawFd,
+        what: What,
+        timeout: Option<Duration>,
+        cb: impl FnOnce(Ready) + 'static,
+    ) -> Result<(), Error> {
+        if what.contains(What::PERSIST) {
+            return Err(Error::Invalid("a once event cannot be persistent"));
+        }
+        let mut cb = Some(cb);
+        let callback = move |_: &LoopHandle, _: EventId, ready: Ready, _: u32| {
+            if let Some(cb) = cb.take() {
+                cb(ready);
+            }
+        };
+        let id = self.insert(Kind::Fd, fd, what, Callback::User(Box::new(callback)))?;
+        let nothing_to_wait_for = timeout.is_none() && (fd < 0 || what.interest().is_empty());
+        let added =
+            if nothing_to_wait_for { self.activate(id, Ready::TIMEOUT) } else { self.add(id, timeout) };
+        match added {
+            Ok(()) => {
+                if let Some(slot) = self.reactor.core.borrow_mut().slots.get_mut(id.0) {
+                    slot.flags.insert(Flags::FREE_AFTER);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let _ = self.free(id);
+                Err(error)
+            }
+        }
+    }
+
+    /// Registers an event without owner object and without closure: the base's token handler is called for it, with
+    /// `token`. It lives until [`free`](Self::free) or the end of the loop. `signal` events take a signal number in
+    /// `source`, others an fd or -1.
+    ///
+    /// # Errors
+    /// - `Error::Invalid` if there is no such priority; `Error::LoopGone`, `Error::Forked`.
+    pub fn register_token(
+        &self,
+        source: i32,
+        signal: bool,
+        what: What,
+        priority: Option<u8>,
+        token: usize,
+    ) -> Result<EventId, Error> {
+        let kind = if signal { Kind::Signal } else { Kind::Fd };
+        let id = self.insert(kind, source, what, Callback::Token(token))?;
+        if let Some(priority) = priority
+            && let Err(error) = self.set_priority(id, priority)
+        {
+            let _ = self.free(id);
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    /// Makes a slot with the middle priority. A signal always persists.
+    pub(crate) fn insert(
+        &self,
+        kind: Kind,
+        source: i32,
+        what: What,
+        callback: Callback,
+    ) -> Result<EventId, Error> {
+        if let Err(error) = self.check() {
+            drop(callback);
+            return Err(error);
+        }
+        let mut core = self.reactor.core.borrow_mut();
+        let priority = u8::try_from(core.queues.priorities() / 2).unwrap_or(u8::MAX);
+        let priority = if core.queues.priorities() == 1 { 0 } else { priority };
+        let mut slot = Slot::new(kind, source, what, callback, priority);
+        match kind {
+            Kind::Signal => slot.what |= What::PERSIST,
+            Kind::Mailbox | Kind::Remote => slot.flags.insert(Flags::BACKGROUND),
+            Kind::Fd => {}
+        }
+        core.slots.insert(slot).map(EventId).ok_or(Error::Invalid("too many events"))
+    }
+
+    /// Takes a slot out, with everything that stands for it elsewhere. The caller drops it with nothing borrowed.
+    pub(crate) fn remove_slot(&self, key: Key) -> Option<Slot> {
+        let mut core = self.reactor.core.borrow_mut();
+        // In the child of a fork the kernel set is the parent's, and is left alone.
+        core.unregister(&*self.reactor.sys, key, !self.is_forked());
+        let slot = core.slots.remove(key)?;
+        if slot.flags.contains(Flags::COUNTED) {
+            self.reactor.keep.set(self.reactor.keep.get().saturating_sub(1));
+        }
+        Some(slot)
+    }
+
+    /// Replaces the callback; the old one is dropped, or, if it is running, dropped when it returns.
+    pub(crate) fn set_callback(&self, id: EventId, callback: Callback) -> Result<(), Error> {
+        let old = {
+            let mut core = self.reactor.core.borrow_mut();
+            match core.slots.get_mut(id.0) {
+                Some(slot) => Ok(std::mem::replace(&mut slot.callback, callback)),
+                None => Err(callback),
+            }
+        };
+        match old {
+            Ok(old) => drop(old),
+            Err(unwanted) => {
+                drop(unwanted);
+                return Err(if self.is_gone() { Error::LoopGone } else { Error::Stale });
+            }
+        }
+        Ok(())
+    }
+
+    /// The kernel closed or reused an event's fd behind our back: the event ends, its id goes stale.
+    pub(super) fn lose(&self, key: Key) {
+        let source = match self.reactor.core.borrow().slots.get(key) {
+            Some(Slot { callback: Callback::Source(source), .. }) => Some(source.clone()),
+            _ => None,
+        };
+        match source {
+            Some(source) => source.lost(),
+            None => drop(self.remove_slot(key)),
+        }
+    }
+
+    // What sources use.
+
+    /// Sets what a source's slot watches, adding it to its fd if need be. Widening is handed to the kernel before the
+    /// next wait; narrowing not at all until an unwanted report arrives.
+    pub(crate) fn set_interest(&self, id: EventId, what: What) {
+        let mut core = self.reactor.core.borrow_mut();
+        let Some(slot) = core.slots.get_mut(id.0) else { return };
+        slot.what = what;
+        let fd = slot.source;
+        core.mark_if_short(fd);
+        drop(core);
+        let _ = self.touched();
+    }
+
+    /// Registers a source's slot with its fd.
+    pub(crate) fn add_io(&self, id: EventId) -> Result<(), Error> {
+        let lost = {
+            let mut core = self.reactor.core.borrow_mut();
+            if !core.slots.contains(id.0) {
+                return Err(Error::Stale);
+            }
+            core.register(&*self.reactor.sys, id.0)?
+        };
+        for key in lost {
+            self.lose(key);
+        }
+        self.touched()
+    }
+
+    /// Whether a source keeps the loop running.
+    pub(crate) fn set_held(&self, id: EventId, held: bool) {
+        let mut core = self.reactor.core.borrow_mut();
+        let Some(slot) = core.slots.get_mut(id.0) else { return };
+        if slot.flags.contains(Flags::HELD) != held {
+            slot.flags.set(Flags::HELD, held);
+            self.recount(&mut core, id.0);
+        }
+    }
+
+    /// Arms a source's timer. It may be earlier than the source's true deadline: see `Source::deadline`.
+    pub(crate) fn arm(&self, id: EventId, deadline: Time) {
+        {
+            let mut core = self.reactor.core.borrow_mut();
+            if !core.slots.contains(id.0) {
+                return;
+            }
+            if deadline == Time::NEVER {
+                core.heap.remove(id.0.index);
+            } else {
+                core.heap.set(id.0.index, deadline);
+            }
+        }
+        let _ = self.touched();
+    }
+
+    /// When a source's timer is armed for.
+    pub(crate) fn armed(&self, id: EventId) -> Time {
+        self.reactor.core.borrow().heap.deadline(id.0.index).unwrap_or(Time::NEVER)
+    }
+
+    /// Queues a source or mailbox for the next turn.
+    pub(crate) fn activate_internal(&self, id: EventId) {
+        let _ = self.activate(id, Ready::empty());
+    }
+
+    pub(crate) fn priority(&self, id: EventId) -> u8 {
+        self.reactor.core.borrow().slots.get(id.0).map_or(0, |slot| slot.priority)
+    }
+
+    /// Recounts whether a slot keeps the loop running.
+    pub(super) fn recount(&self, core: &mut Core, key: Key) {
+        let armed = core.heap.deadline(key.index).is_some();
+        let Some(slot) = core.slots.get_mut(key) else { return };
+        let queued = slot.flags.intersects(Flags::QUEUED | Flags::LATER);
+        let counts = match slot.callback {
+            Callback::Source(_) => slot.flags.contains(Flags::HELD) || queued,
+            _ => slot.flags.contains(Flags::ADDED) && slot.source >= 0 || armed || queued,
+        } && !slot.flags.contains(Flags::BACKGROUND);
+        if slot.flags.contains(Flags::COUNTED) != counts {
+            slot.flags.set(Flags::COUNTED, counts);
+            let keep = self.reactor.keep.get();
+            self.reactor.keep.set(if counts { keep + 1 } else { keep.saturating_sub(1) });
+        }
+    }
+
+    /// After a change: if the loop is waiting (the wait hook let somebody in), it acts at once.
+    pub(super) fn touched(&self) -> Result<(), Error> {
+        if self.reactor.waiting.get() {
+            self.apply_dirty();
+            self.reactor.shared.wake();
+        }
+        Ok(())
+    }
+
+    /// Hands the modified interests to the kernel.
+    pub(super) fn apply_dirty(&self) {
+        if self.reactor.core.borrow().dirty.is_empty() {
+            return;
+        }
+        let lost = self.reactor.core.borrow_mut().apply_dirty(&*self.reactor.sys);
+        for key in lost {
+            self.lose(key);
+        }
+    }
+}
+
+impl Core {
+    /// Registers an event with its fd or signal. Returns the events that turned out to watch an fd that is gone.
+    fn register(&mut self, sys: &dyn Sys, key: Key) -> Result<Vec<Key>, Error> {
+        let Some(slot) = self.slots.get(key) else { return Err(Error::Stale) };
+        let (kind, source, what) = (slot.kind, slot.source, slot.what);
+        let mut lost = Vec::new();
+        match kind {
+            Kind::Fd if source >= 0 && (!what.interest().is_empty() || self.is_source(key)) => {
+                lost = self.register_fd(sys, key, source, what)?;
+            }
+            Kind::Signal => self.register_signal(sys, key, source)?,
+            _ => {}
+        }
+        if let Some(slot) = self.slots.get_mut(key) {
+            slot.flags.insert(Flags::ADDED);
+        }
+        Ok(lost)
+    }
+
+    fn is_source(&self, key: Key) -> bool {
+        matches!(self.slots.get(key), Some(Slot { callback: Callback::Source(_), .. }))
+    }
+
+    fn register_fd(&mut self, sys: &dyn Sys, key: Key, fd: RawFd, what: What) -> Result<Vec<Key>, Error> {
+        let others = self.union(fd);
+        let entry = *self.fds.entry(fd);
+        let mut lost = Vec::new();
+        let wanted = join(others, entry.first != NONE, what.interest());
+        let told = if entry.first == NONE || entry.kernel.is_empty() {
+            if wanted.is_empty() { Ok(()) } else { sys.change(fd, entry.tag(fd), Interest::empty(), wanted) }
+        } else {
+            // Always asked, also when nothing changes: the answer tells whether the number still means the same file.
+            match sys.change(fd, entry.tag(fd), entry.kernel, wanted) {
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EBADF)) => {
+                    lost = self.detach_all(fd);
+                    let tag = self.fds.entry(fd).tag(fd);
+                    sys.change(fd, tag, Interest::empty(), what.interest())
+                }
+                told => told,
+            }
+        };
+        let wanted = if lost.is_empty() { wanted } else { what.interest() };
+        let entry = self.fds.entry(fd);
+        if told.is_ok() {
+            entry.kernel = wanted;
+            let next = std::mem::replace(&mut entry.first, key.index);
+            if let Some(slot) = self.slots.get_mut(key) {
+                slot.next = next;
+            }
+        }
+        match told {
+            Ok(()) => Ok(lost),
+            // The others are lost whether or not the newcomer was accepted; their slots go with the next report.
+            Err(error) => {
+                for key in lost {
+                    self.slots.remove(key);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    fn register_signal(&mut self, sys: &dyn Sys, key: Key, signal: i32) -> Result<(), Error> {
+        if let Some(entry) = self.signals.iter_mut().find(|entry| entry.0 == signal) {
+            let next = std::mem::replace(&mut entry.1, key.index);
+            if let Some(slot) = self.slots.get_mut(key) {
+                slot.next = next;
+            }
+            return Ok(());
+        }
+        sys.signal_add(signal)?;
+        self.signals.push((signal, key.index));
+        if let Some(slot) = self.slots.get_mut(key) {
+            slot.next = NONE;
+        }
+        Ok(())
+    }
+
+    /// Deletes an event everywhere but from the slab.
+    fn unregister(&mut self, sys: &dyn Sys, key: Key, tell_kernel: bool) {
+        self.unregister_io(sys, key, tell_kernel);
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        slot.interval = None;
+        slot.active = Ready::empty();
+        slot.deliveries = 0;
+        slot.flags.remove(Flags::QUEUED);
+        let later = slot.flags.contains(Flags::LATER);
+        slot.flags.remove(Flags::LATER);
+        self.heap.remove(key.index);
+        if later {
+            self.later.retain(|later| later.key != key);
+        }
+    }
+
+    /// Takes an event off its fd or signal.
+    pub(super) fn unregister_io(&mut self, sys: &dyn Sys, key: Key, tell_kernel: bool) {
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        if !slot.flags.contains(Flags::ADDED) {
+            return;
+        }
+        slot.flags.remove(Flags::ADDED);
+        let (kind, source, next) = (slot.kind, slot.source, slot.next);
+        match kind {
+            Kind::Fd if source >= 0 => {
+                let Some(entry) = self.fds.get_mut(source) else { return };
+                if !unlink(&mut self.slots, &mut entry.first, key.index, next) {
+                    return;
+                }
+                if entry.first == NONE {
+                    if tell_kernel && !entry.kernel.is_empty() {
+                        // A refusal means that the kernel has forgotten the fd already.
+                        let _ = sys.change(source, entry.tag(source), entry.kernel, Interest::empty());
+                    }
+                    entry.forget();
+                }
+            }
+            Kind::Signal => {
+                let Some(at) = self.signals.iter().position(|entry| entry.0 == source) else { return };
+                unlink(&mut self.slots, &mut self.signals[at].1, key.index, next);
+                if self.signals[at].1 == NONE {
+                    self.signals.swap_remove(at);
+                    if tell_kernel {
+                        sys.signal_del(source);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What all events of an fd want together. Edge-triggered only if all of them are.
+    pub(super) fn union(&self, fd: RawFd) -> Interest {
+        let mut union = Interest::empty();
+        let mut any = false;
+        for key in self.watchers(fd) {
+            if let Some(slot) = self.slots.get(key) {
+                union = join(union, any, slot.wanted());
+                any = true;
+            }
+        }
+        union
+    }
+
+    /// The events of an fd, newest first.
+    pub(super) fn watchers(&self, fd: RawFd) -> impl Iterator<Item = Key> + '_ {
+        let mut at = self.fds.get(fd).map_or(NONE, |entry| entry.first);
+        std::iter::from_fn(move || {
+            let key = self.slots.key_at(at)?;
+            at = self.slots.get(key)?.next;
+            Some(key)
+        })
+    }
+
+    /// Marks an fd for the next hand-over if the kernel watches less than is wanted.
+    fn mark_if_short(&mut self, fd: RawFd) {
+        let wanted = self.union(fd);
+        if let Some(entry) = self.fds.get(fd)
+            && !entry.kernel.contains(wanted)
+        {
+            self.mark(fd);
+        }
+    }
+
+    pub(super) fn mark(&mut self, fd: RawFd) {
+        if let Some(entry) = self.fds.get_mut(fd)
+            && !std::mem::replace(&mut entry.dirty, true)
+        {
+            self.dirty.push(fd);
+        }
+    }
+
+    fn apply_dirty(&mut self, sys: &dyn Sys) -> Vec<Key> {
+        let mut lost = Vec::new();
+        for fd in std::mem::take(&mut self.dirty) {
+            let wanted = self.union(fd);
+            let Some(entry) = self.fds.get_mut(fd) else { continue };
+            entry.dirty = false;
+            if entry.first == NONE || entry.kernel == wanted {
+                continue;
+            }
+            match sys.change(fd, entry.tag(fd), entry.kernel, wanted) {
+                Ok(()) if wanted.is_empty() => entry.forget(),
+                Ok(()) => entry.kernel = wanted,
+                Err(_) => lost.append(&mut self.detach_all(fd)),
+            }
+        }
+        lost
+    }
+
+    /// Takes every event off an fd that the kernel does not know any more.
+    pub(super) fn detach_all(&mut self, fd: RawFd) -> Vec<Key> {
+        let keys: Vec<Key> = self.watchers(fd).collect();
+        for &key in &keys {
+            if let Some(slot) = self.slots.get_mut(key) {
+                slot.flags.remove(Flags::ADDED);
+                slot.next = NONE;
+            }
+        }
+        if let Some(entry) = self.fds.get_mut(fd) {
+            entry.first = NONE;
+            entry.forget();
+        }
+        keys
+    }
+
+    /// After a fork: the new kernel set is empty. Returns the events whose fd cannot be added.
+    pub(super) fn readd_all(&mut self, sys: &dyn Sys) -> Vec<Key> {
+        let mut lost = Vec::new();
+        for fd in self.fds.in_use() {
+            let wanted = self.union(fd);
+            let Some(entry) = self.fds.get_mut(fd) else { continue };
+            entry.forget();
+            if !wanted.is_empty() {
+                match sys.change(fd, entry.tag(fd), Interest::empty(), wanted) {
+                    Ok(()) => entry.kernel = wanted,
+                    Err(_) => lost.append(&mut self.detach_all(fd)),
+                }
+            }
+        }
+        lost
+    }
+
+    /// Queues an activation for this pass, or merges it into the one that is queued.
+    pub(super) fn activate(&mut self, key: Key, ready: Ready, deliveries: u32) {
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        slot.active |= ready;
+        slot.deliveries = slot.deliveries.saturating_add(deliveries);
+        if !slot.flags.contains(Flags::QUEUED) {
+            slot.flags.insert(Flags::QUEUED);
+            slot.seq = self.queues.push(key, slot.priority);
+        }
+    }
+
+    fn activate_later(&mut self, key: Key, ready: Ready) -> Result<(), Error> {
+        let slot = self.slots.get_mut(key).ok_or(Error::Stale)?;
+        if slot.flags.contains(Flags::LATER) {
+            for later in self.later.iter_mut().filter(|later| later.key == key) {
+                later.ready |= ready;
+            }
+        } else {
+            slot.flags.insert(Flags::LATER);
+            self.later.push(Later { key, ready });
+        }
+        Ok(())
+    }
+}
+
+/// The union of two interests; edge-triggered only if both are.
+fn join(others: Interest, any: bool, one: Interest) -> Interest {
+    let edge = one & Interest::EDGE & if any { others } else { Interest::all() };
+    ((others | one) - Interest::EDGE) | edge
+}
+
+/// Takes `index` out of a list of slots that starts at `first`.
+fn unlink(slots: &mut crate::slots::Slots<Slot>, first: &mut u32, index: u32, next: u32) -> bool {
+    if *first == index {
+        *first = next;
+        return true;
+    }
+    let mut at = *first;
+    while let Some(key) = slots.key_at(at) {
+        let Some(slot) = slots.get_mut(key) else { return false };
+        if slot.next == index {
+            slot.next = next;
+            return true;
+        }
+        at = slot.next;
+    }
+    false
+}

@@ -1,0 +1,145 @@
+//! What the loop keeps of one event: whoever it belongs to, whatever calls it.
+
+use std::rc::Rc;
+
+use bitflags::bitflags;
+
+use crate::clock::Time;
+use crate::fdmap::NONE;
+use crate::interest::{Ready, What};
+use crate::reactor::LoopHandle;
+use crate::slots::Key;
+
+/// Names an event, timer, signal or stream of one loop. Free to copy; goes stale by itself when its object is freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EventId(pub(crate) Key);
+
+/// The user's closure in one form: the handle types wrap theirs into it.
+pub(crate) type BoxedCallback = Box<dyn FnMut(&LoopHandle, EventId, Ready, u32)>;
+
+/// An object of ours that the loop calls: a stream or a listener. Its own user callbacks are its affair.
+pub(crate) trait Source {
+    /// Something that was asked for has happened. Runs on a fresh stack with nothing borrowed.
+    fn ready(self: Rc<Self>, handle: &LoopHandle, ready: Ready);
+
+    /// Writes what others have left in the output since the object's own callback; runs no user code but the `Drop`
+    /// of what was sent. Returns the bytes written.
+    fn flush(self: Rc<Self>) -> usize {
+        0
+    }
+
+    /// When the timer really is due; an armed timer may be earlier, and then goes back for what is left.
+    fn deadline(&self) -> Time {
+        Time::NEVER
+    }
+
+    /// The kernel lost the fd behind our back.
+    fn lost(self: Rc<Self>) {}
+
+    /// The object ends now: moves every callback out, drops it, closes what it owns. Called when the loop is dropped
+    /// and when one of the object's callbacks has panicked.
+    fn teardown(self: Rc<Self>);
+}
+
+/// Whom the loop calls.
+#[derive(Default)]
+pub(crate) enum Callback {
+    /// Nobody: freed, or running right now.
+    #[default]
+    Empty,
+    /// The object's own code.
+    Source(Rc<dyn Source>),
+    /// The base's token handler, with this token.
+    Token(usize),
+    /// A closure.
+    User(BoxedCallback),
+}
+
+/// What `source` means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// An fd, or -1 for none.
+    #[default]
+    Fd,
+    /// A mailbox; no source.
+    Mailbox,
+    /// The loop's own slot that runs what other threads asked for.
+    Remote,
+    /// A signal number.
+    Signal,
+}
+
+bitflags! {
+    /// State of a slot.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(crate) struct Flags: u8 {
+        /// Registered with its fd or signal.
+        const ADDED = 0x01;
+        /// Does not keep the loop running.
+        const BACKGROUND = 0x02;
+        /// Counted among what keeps the loop running.
+        const COUNTED = 0x04;
+        /// Freed by the loop once its callback has run: `once`.
+        const FREE_AFTER = 0x08;
+        /// A source that says so itself: keeps the loop running.
+        const HELD = 0x10;
+        /// In the list of activations for the next turn.
+        const LATER = 0x20;
+        /// A queue holds an activation that counts (its `seq` is the slot's).
+        const QUEUED = 0x40;
+    }
+}
+
+/// One event. About 64 bytes: an idle connection has one.
+#[derive(Default)]
+pub(crate) struct Slot {
+    pub(crate) callback: Callback,
+    /// The timeout given to `add`, `None` without one; what a persistent event's timer restarts with.
+    pub(crate) interval: Option<Interval>,
+    /// The fd or signal number, -1 for none.
+    pub(crate) source: i32,
+    /// The next event of the same fd or signal, by slot index.
+    pub(crate) next: u32,
+    /// The activation that counts, if `QUEUED`.
+    pub(crate) seq: u32,
+    /// How often the signal was delivered, for the activation that is queued.
+    pub(crate) deliveries: u32,
+    pub(crate) what: What,
+    pub(crate) kind: Kind,
+    /// The reasons of the queued activation.
+    pub(crate) active: Ready,
+    pub(crate) flags: Flags,
+    pub(crate) priority: u8,
+}
+
+/// A timeout in nanoseconds, plus one so that `Option` costs no space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Interval(std::num::NonZeroU64);
+
+impl Interval {
+    pub(crate) fn new(duration: std::time::Duration) -> Interval {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Interval(std::num::NonZeroU64::MIN.saturating_add(nanos))
+    }
+
+    pub(crate) fn duration(self) -> std::time::Duration {
+        std::time::Duration::from_nanos(self.0.get() - 1)
+    }
+}
+
+impl Slot {
+    pub(crate) fn new(kind: Kind, source: i32, what: What, callback: Callback, priority: u8) -> Slot {
+        Slot { callback, source, next: NONE, what, kind, priority, ..Slot::default() }
+    }
+
+    /// The part of `what` that is watched now.
+    pub(crate) fn wanted(&self) -> crate::interest::Interest {
+        if self.flags.contains(Flags::ADDED) && self.kind == Kind::Fd {
+            self.what.interest()
+        } else {
+            crate::interest::Interest::empty()
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Slot>() <= 64, "an idle connection has one slot");

@@ -1,0 +1,519 @@
+//! One turn of the loop: hand over, wait, collect, run, flush.
+
+use std::time::Duration;
+
+use bitflags::bitflags;
+
+use crate::clock::Time;
+use crate::error::Error;
+use crate::interest::{Interest, Ready, Report, What};
+use crate::queue::Activation;
+use crate::reactor::{Callback, Core, EventId, Flags, Kind, LoopHandle, Slot};
+use crate::remote::{MESSAGES_PER_TURN, Op};
+use crate::slots::Key;
+use crate::sys::{Reported, WAKE_TAG};
+
+/// Streams that others wrote to are flushed at least every so many callbacks, so that a long batch does not hold them.
+const CALLBACKS_PER_FLUSH: usize = 32;
+
+bitflags! {
+    /// How `run` runs: libevent's `EVLOOP_*`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct LoopFlags: u8 {
+        /// Ends after a turn in which a user callback ran, or a buffered read, write, flush or accept completed.
+        #[doc(alias = "EVLOOP_ONCE")]
+        const ONCE = 0x01;
+        /// Does not wait: runs what is ready now and ends.
+        #[doc(alias = "EVLOOP_NONBLOCK")]
+        const NONBLOCK = 0x02;
+        /// Waits on although nothing is added: other threads may still send something.
+        #[doc(alias = "EVLOOP_NO_EXIT_ON_EMPTY")]
+        const NO_EXIT_ON_EMPTY = 0x04;
+    }
+}
+
+/// Why the loop ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoopEnd {
+    /// `loopbreak` was called.
+    Break,
+    /// Nothing is left that keeps the loop running.
+    Empty,
+    /// `loopexit` was called.
+    Exit,
+    /// A turn has been run, as `ONCE` or `NONBLOCK` asked.
+    Once,
+}
+
+/// Puts things right when `run` is left, also by a panic in a callback.
+struct Running<'a>(&'a LoopHandle);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.reactor.running.set(false);
+        self.0.reactor.running_event.set(None);
+    }
+}
+
+/// Frees the event whose callback panics.
+struct FreeOnPanic<'a> {
+    handle: &'a LoopHandle,
+    key: Key,
+}
+
+impl Drop for FreeOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            match self.handle.remove_slot(self.key) {
+                Some(Slot { callback: Callback::Source(source), .. }) => source.teardown(),
+                slot => drop(slot),
+            }
+        }
+    }
+}
+
+impl LoopHandle {
+    pub(crate) fn run(&self, flags: LoopFlags) -> Result<LoopEnd, Error> {
+        self.check()?;
+        let reactor = &self.reactor;
+        reactor.got_exit.set(false);
+        reactor.got_break.set(false);
+        reactor.running.set(true);
+        reactor.now.set(reactor.sys.now());
+        let _running = Running(self);
+        // A stop that another thread asked for before the loop ran.
+        self.take_remote_stops();
+        let end = self.turns(flags)?;
+        reactor.got_exit.set(end == LoopEnd::Exit);
+        reactor.got_break.set(end == LoopEnd::Break);
+        Ok(end)
+    }
+
+    fn turns(&self, flags: LoopFlags) -> Result<LoopEnd, Error> {
+        let reactor = &self.reactor;
+        loop {
+            if reactor.stop.take() {
+                self.flush_all();
+                return Ok(LoopEnd::Break);
+            }
+            // Written outside of the loop, or left over from the last turn.
+            self.flush_all();
+            self.apply_dirty();
+            let work = self.has_work();
+            if !work
+                && reactor.keep.get() == 0
+                && !reactor.exit.get()
+                && !flags.contains(LoopFlags::NO_EXIT_ON_EMPTY)
+            {
+                return Ok(LoopEnd::Empty);
+            }
+            reactor.progress.set(false);
+            reactor.message_budget.set(MESSAGES_PER_TURN);
+            let nonblock = work || reactor.exit.get() || flags.contains(LoopFlags::NONBLOCK);
+            self.wait(nonblock)?;
+            self.batch();
+            if reactor.stop.take() {
+                self.flush_all();
+                return Ok(LoopEnd::Break);
+            }
+            if reactor.exit.take() {
+                self.flush_all();
+                return Ok(LoopEnd::Exit);
+            }
+            if flags.contains(LoopFlags::ONCE) && reactor.progress.get() {
+                return Ok(LoopEnd::Once);
+            }
+            if flags.contains(LoopFlags::NONBLOCK) && !self.has_active() {
+                return Ok(LoopEnd::Once);
+            }
+        }
+    }
+
+    /// Whether anything is to be done without waiting.
+    fn has_work(&self) -> bool {
+        let core = self.reactor.core.borrow();
+        let queued = core.queues.most_urgent().is_some() || !core.later.is_empty();
+        drop(core);
+        queued || self.has_unflushed() || self.reactor.shared.has_ops()
+    }
+
+    fn has_active(&self) -> bool {
+        self.reactor.core.borrow().queues.most_urgent().is_some()
+    }
+
+    /// Steps 3 to 5 of a turn: wait, read the clock, collect what is ready and then what is due.
+    fn wait(&self, nonblock: bool) -> Result<(), Error> {
+        let reactor = &self.reactor;
+        let timeout = {
+            let mut core = reactor.core.borrow_mut();
+            core.move_later();
+            match core.heap.first() {
+                _ if nonblock => Some(Duration::ZERO),
+                Some((deadline, _)) => Some(deadline.since(reactor.sys.now())),
+                None => None,
+            }
+        };
+        let mut reports = reactor.reports.take();
+        reports.clear();
+        let hook = reactor.wait_hook.borrow().clone();
+        reactor.waiting.set(true);
+        if let Some(hook) = &hook {
+            (hook.before)();
+        }
+        // The hook may have let somebody in who left work.
+        let timeout = if hook.is_some() && self.has_work() { Some(Duration::ZERO) } else { timeout };
+        let waited = reactor.sys.wait(&mut reports, timeout);
+        if let Some(hook) = &hook {
+            (hook.after)();
+        }
+        reactor.waiting.set(false);
+        drop(hook);
+        reactor.now.set(reactor.sys.now());
+        if reports.iter().any(|reported| reported.tag == WAKE_TAG) {
+            self.woken();
+        } else if reactor.shared.has_ops() {
+            self.activate_remote();
+        }
+        let lost = {
+            let mut core = reactor.core.borrow_mut();
+            let lost = core.collect_reports(&*reactor.sys, &reports);
+            core.collect_due(reactor.now.get());
+            lost
+        };
+        reactor.reports.set(reports);
+        for key in lost {
+            self.lose(key);
+        }
+        waited.map_err(Error::from)
+    }
+
+    /// Takes the wake-up back and queues what it was for: signals, stops, other threads' requests.
+    fn woken(&self) {
+        let reactor = &self.reactor;
+        reactor.shared.clear_wake();
+        let mut signals = Vec::new();
+        reactor.sys.take_signals(&mut signals);
+        {
+            let mut core = reactor.core.borrow_mut();
+            for (signal, deliveries) in signals {
+                core.deliver(signal, deliveries);
+            }
+        }
+        self.take_remote_stops();
+        self.activate_remote();
+    }
+
+    fn take_remote_stops(&self) {
+        let taken = self.reactor.shared.take(0);
+        if taken.exit {
+            self.reactor.exit.set(true);
+        }
+        if taken.stop {
+            self.reactor.stop.set(true);
+        }
+    }
+
+    fn activate_remote(&self) {
+        if let Some(id) = self.reactor.remote_slot.get()
+            && self.reactor.shared.has_ops()
+        {
+            self.reactor.core.borrow_mut().activate(id.0, Ready::empty(), 0);
+        }
+    }
+
+    /// Step 6 to 8: runs the most urgent queue, in order, until it is empty, something more urgent turns up, or the
+    /// loop is to stop.
+    fn batch(&self) {
+        let reactor = &self.reactor;
+        let Some(priority) = reactor.core.borrow().queues.most_urgent() else {
+            self.flush_all();
+            return;
+        };
+        let mut callbacks = 0;
+        while !reactor.stop.get() {
+            let next = {
+                let mut core = reactor.core.borrow_mut();
+                if core.queues.most_urgent().is_some_and(|most| most < priority) && callbacks > 0 {
+                    break;
+                }
+                core.queues.pop(priority)
+            };
+            let Some(next) = next else {
+                // A queue of nothing but taken-back activations does not hold up the less urgent ones.
+                let urgent = reactor.core.borrow().queues.most_urgent();
+                if callbacks == 0 && urgent.is_some() {
+                    return self.batch();
+                }
+                break;
+            };
+            if self.run_one(next) {
+                callbacks += 1;
+                if callbacks % CALLBACKS_PER_FLUSH == 0 {
+                    self.flush_all();
+                }
+            }
+        }
+        self.flush_all();
+    }
+
+    /// Runs one activation unless it was taken back; tells whether it ran.
+    fn run_one(&self, activation: Activation) -> bool {
+        let key = activation.key;
+        let id = EventId(key);
+        let (callback, kind, ready, deliveries) = {
+            let mut core = self.reactor.core.borrow_mut();
+            let Some(taken) = core.begin(&*self.reactor.sys, activation, self.reactor.now.get()) else {
+                return false;
+            };
+            self.recount(&mut core, key);
+            taken
+        };
+        self.reactor.running_event.set(Some(id));
+        let guard = FreeOnPanic { handle: self, key };
+        match callback {
+            Callback::Source(source) => source.ready(self, ready),
+            Callback::Token(token) => {
+                let handler = self.reactor.token_handler.borrow().clone();
+                if let Some(handler) = handler {
+                    self.note_progress();
+                    handler(self, id, token, ready, deliveries);
+                }
+            }
+            Callback::User(mut cb) => {
+                if kind != Kind::Mailbox || self.reactor.message_budget.get() > 0 {
+                    self.note_progress();
+                }
+                let times = if kind == Kind::Signal { deliveries } else { 1 };
+                for n in 0..times {
+                    let stopped = self.reactor.stop.get();
+                    if n > 0 && (stopped || !self.pending(id).contains(Ready::SIGNAL)) {
+                        break;
+                    }
+                    cb(self, id, ready, deliveries);
+                }
+                let unwanted = self.put_back(key, cb);
+                drop(unwanted);
+            }
+            Callback::Empty if kind == Kind::Remote => self.run_remote(),
+            Callback::Empty => {}
+        }
+        drop(guard);
+        self.reactor.running_event.set(None);
+        true
+    }
+
+    /// Returns what is not put back: the event was freed, or has another callback now.
+    fn put_back(&self, key: Key, cb: super::slot::BoxedCallback) -> Option<(Option<Slot>, Callback)> {
+        let mut core = self.reactor.core.borrow_mut();
+        let Some(slot) = core.slots.get_mut(key) else { return Some((None, Callback::User(cb))) };
+        if slot.flags.contains(Flags::FREE_AFTER) {
+            drop(core);
+            return Some((self.remove_slot(key), Callback::User(cb)));
+        }
+        if matches!(slot.callback, Callback::Empty) {
+            slot.callback = Callback::User(cb);
+            return None;
+        }
+        Some((None, Callback::User(cb)))
+    }
+
+    /// Runs what other threads asked for, within the turn's budget.
+    fn run_remote(&self) {
+        let budget = self.reactor.message_budget.get();
+        let ops = self.reactor.shared.take(budget).ops;
+        // A panic or a stop leaves the rest for the next turn.
+        let mut rest = Untaken { handle: self, ops: ops.into_iter() };
+        while let Some(op) = rest.ops.next() {
+            self.take_message_budget();
+            match op {
+                Op::Activate(id, ready) => {
+                    let _ = self.activate_now(id, ready);
+                }
+                Op::Mail(id) => {
+                    let _ = self.activate_now(id, Ready::empty());
+                }
+                Op::Post(f) => {
+                    self.note_progress();
+                    f(self);
+                    if self.reactor.stop.get() {
+                        break;
+                    }
+                }
+            }
+        }
+        drop(rest);
+        if self.reactor.shared.has_ops()
+            && let Some(id) = self.reactor.remote_slot.get()
+        {
+            self.activate_internal(id);
+        }
+    }
+}
+
+/// Requests taken but not run yet; dropped with any left, they go back to the head of the queue.
+struct Untaken<'a> {
+    handle: &'a LoopHandle,
+    ops: std::vec::IntoIter<Op>,
+}
+
+impl Drop for Untaken<'_> {
+    fn drop(&mut self) {
+        let ops = std::mem::take(&mut self.ops);
+        if ops.len() > 0 {
+            self.handle.shared().put_back(ops);
+        }
+    }
+}
+
+impl Core {
+    /// What was activated for the next turn belongs to this one now.
+    fn move_later(&mut self) {
+        for later in std::mem::take(&mut self.later) {
+            if let Some(slot) = self.slots.get_mut(later.key) {
+                slot.flags.remove(Flags::LATER);
+                self.activate(later.key, later.ready, 1);
+            }
+        }
+    }
+
+    /// Queues the events that the kernel's reports are for. Returns those whose fd is gone.
+    fn collect_reports(&mut self, sys: &dyn crate::sys::Sys, reports: &[Reported]) -> Vec<Key> {
+        let mut lost = Vec::new();
+        for &Reported { tag, report } in reports {
+            let Some(fd) = self.fds.resolve(tag) else { continue };
+            if report.contains(Report::INVALID) {
+                lost.append(&mut self.detach_all(fd));
+                continue;
+            }
+            let ended = report.intersects(Report::HUP | Report::ERR);
+            let reported = Interest::from_bits_truncate(report.bits()) - Interest::EDGE;
+            let mut ready =
+                Ready::from_bits_truncate(report.bits()) & (Ready::READ | Ready::WRITE | Ready::CLOSED);
+            if ended {
+                ready |= Ready::READ | Ready::WRITE;
+            }
+            let mut wanted = Interest::empty();
+            let mut delivered = false;
+            let mut at = self.fds.get(fd).map_or(crate::fdmap::NONE, |entry| entry.first);
+            while let Some(key) = self.slots.key_at(at) {
+                let Some(slot) = self.slots.get(key) else { break };
+                at = slot.next;
+                let wants = slot.wanted();
+                wanted |= wants;
+                let reasons = ready & Ready::from_bits_truncate(wants.bits());
+                if !reasons.is_empty() {
+                    delivered = true;
+                    self.activate(key, reasons, 1);
+                }
+            }
+            if ended && !delivered {
+                // Nobody reads or writes, yet the kernel would report this for ever: told once, then disarmed.
+                let watchers: Vec<Key> = self.watchers(fd).collect();
+                for key in watchers {
+                    self.activate(key, Ready::CLOSED, 1);
+                }
+                if let Some(entry) = self.fds.get_mut(fd) {
+                    let _ = sys.change(fd, entry.tag(fd), entry.kernel, Interest::empty());
+                    entry.forget();
+                }
+            } else if !wanted.contains(reported) {
+                // Somebody paused: now it costs something, so now the kernel is told.
+                self.mark(fd);
+            }
+        }
+        lost
+    }
+
+    /// Queues the events whose timeout has passed.
+    fn collect_due(&mut self, now: Time) {
+        let mut due = std::mem::take(&mut self.due);
+        while let Some((deadline, index)) = self.heap.first() {
+            if deadline > now {
+                break;
+            }
+            let Some(key) = self.slots.key_at(index) else {
+                self.heap.remove(index);
+                continue;
+            };
+            if let Some(Slot { callback: Callback::Source(source), .. }) = self.slots.get(key) {
+                let true_deadline = source.deadline();
+                if true_deadline > now && true_deadline != Time::NEVER {
+                    self.heap.set(index, true_deadline);
+                    continue;
+                }
+            }
+            self.heap.remove(index);
+            due.push((key, deadline));
+        }
+        // Re-armed only now: a persistent timer of no length would be due again at once.
+        for &(key, deadline) in &due {
+            let Some(slot) = self.slots.get(key) else { continue };
+            let persists = slot.what.contains(What::PERSIST);
+            let ready_too = slot.flags.contains(Flags::QUEUED)
+                && slot.active.intersects(Ready::READ | Ready::WRITE | Ready::CLOSED | Ready::SIGNAL);
+            if let (true, Some(interval)) = (persists, slot.interval) {
+                let next = deadline.after(interval.duration());
+                let next = if next <= now { now.after(interval.duration()) } else { next };
+                self.heap.set(key.index, next);
+                if ready_too {
+                    // Ready beats due: one call, and the timer starts anew.
+                    self.heap.set(key.index, now.after(interval.duration()));
+                    continue;
+                }
+            }
+            self.activate(key, Ready::TIMEOUT, 1);
+        }
+        due.clear();
+        self.due = due;
+    }
+
+    /// Queues the events of a signal.
+    fn deliver(&mut self, signal: i32, deliveries: u32) {
+        let mut at =
+            self.signals.iter().find(|entry| entry.0 == signal).map_or(crate::fdmap::NONE, |entry| entry.1);
+        while let Some(key) = self.slots.key_at(at) {
+            let Some(slot) = self.slots.get(key) else { break };
+            at = slot.next;
+            self.activate(key, Ready::SIGNAL, deliveries);
+        }
+    }
+
+    /// An activation is about to run: it is not queued any more, a one-shot event is deleted, a persistent one's timer
+    /// starts anew, and the callback is on loan.
+    fn begin(
+        &mut self,
+        sys: &dyn crate::sys::Sys,
+        activation: Activation,
+        now: Time,
+    ) -> Option<(Callback, Kind, Ready, u32)> {
+        let key = activation.key;
+        let slot = self.slots.get_mut(key)?;
+        if !slot.flags.contains(Flags::QUEUED) || slot.seq != activation.seq {
+            return None;
+        }
+        slot.flags.remove(Flags::QUEUED);
+        let ready = std::mem::take(&mut slot.active);
+        let deliveries = std::mem::take(&mut slot.deliveries);
+        let kind = slot.kind;
+        let callback = match &mut slot.callback {
+            Callback::Source(source) => {
+                return Some((Callback::Source(source.clone()), kind, ready, deliveries));
+            }
+            Callback::Token(token) => Callback::Token(*token),
+            other => std::mem::take(other),
+        };
+        if slot.what.contains(What::PERSIST) {
+            if let Some(interval) = slot.interval
+                && !ready.contains(Ready::TIMEOUT)
+                && self.heap.deadline(key.index).is_some()
+            {
+                self.heap.set(key.index, now.after(interval.duration()));
+            }
+        } else if matches!(kind, Kind::Fd) {
+            slot.interval = None;
+            self.heap.remove(key.index);
+            self.unregister_io(sys, key, true);
+        }
+        Some((callback, kind, ready, deliveries))
+    }
+}
