@@ -1,0 +1,137 @@
+//! What the command line asks for.
+
+use std::path::PathBuf;
+
+use crate::Outcome;
+
+pub(crate) const USAGE: &str = "\
+usage: cargo run --release -p benches -- http|syscalls|allocs|memory [OPTIONS]
+
+  --rounds N             http: interleaved rounds (5)
+  --seconds S            http: whole seconds of load in a round (2)
+  --modes A,B            http: only these modes (k1,k64,k400,close64,pipe16)
+  --connections LOW,HIGH memory: the two counts the slope is taken between (2000,9000)
+  --only A,B             only these servers, by name
+  --server NAME=PATH     one more server: a program that takes ADDR:PORT, say an older build (repeatable)
+  --json FILE            also write the figures as JSON";
+
+/// One of the four measurements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    Allocs,
+    Http,
+    Memory,
+    Syscalls,
+}
+
+impl Command {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Allocs => "allocs",
+            Self::Http => "http",
+            Self::Memory => "memory",
+            Self::Syscalls => "syscalls",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        [Self::Allocs, Self::Http, Self::Memory, Self::Syscalls].into_iter().find(|c| c.name() == name)
+    }
+}
+
+/// The whole command line.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) command: Command,
+    /// At least 1.
+    pub(crate) rounds: usize,
+    /// At least 1: wrk counts whole seconds.
+    pub(crate) seconds: u64,
+    /// Empty: all of them.
+    pub(crate) modes: Vec<String>,
+    /// Two connection counts, the lower one first.
+    pub(crate) connections: (usize, usize),
+    /// Empty: all of them.
+    pub(crate) only: Vec<String>,
+    /// Further servers: name and program.
+    pub(crate) servers: Vec<(String, PathBuf)>,
+    pub(crate) json: Option<PathBuf>,
+}
+
+impl Options {
+    pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Outcome<Self> {
+        let name = args.next().ok_or("which measurement?")?;
+        let command = Command::from_name(&name).ok_or_else(|| format!("no measurement is called {name}"))?;
+        let mut options = Self {
+            command,
+            rounds: 5,
+            seconds: 2,
+            modes: Vec::new(),
+            connections: (2_000, 9_000),
+            only: Vec::new(),
+            servers: Vec::new(),
+            json: None,
+        };
+        while let Some(arg) = args.next() {
+            let value = args.next().ok_or_else(|| format!("{arg} needs a value, or is unknown"))?;
+            match arg.as_str() {
+                "--connections" => {
+                    let (low, high) = value.split_once(',').ok_or("--connections needs LOW,HIGH")?;
+                    options.connections = (positive(low)?, positive(high)?);
+                    if options.connections.0 >= options.connections.1 {
+                        return Err("--connections: LOW must be below HIGH".into());
+                    }
+                }
+                "--json" => options.json = Some(value.into()),
+                "--modes" => options.modes = list(&value),
+                "--only" => options.only = list(&value),
+                "--rounds" => options.rounds = positive(&value)?,
+                "--seconds" => options.seconds = positive(&value)? as u64,
+                "--server" => {
+                    let (name, path) = value.split_once('=').ok_or("--server needs NAME=PATH")?;
+                    options.servers.push((name.to_owned(), path.into()));
+                }
+                _ => return Err(format!("unknown option {arg}").into()),
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn list(value: &str) -> Vec<String> {
+    value.split(',').map(str::to_owned).collect()
+}
+
+fn positive(value: &str) -> Outcome<usize> {
+    match value.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err(format!("{value} is not a whole number above 0").into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Outcome<Options> {
+        Options::parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn options_override_the_defaults_they_name_and_no_other() {
+        let options = parse("http --rounds 3 --modes k1,close64 --server old=/tmp/old").unwrap();
+        assert_eq!(options.command, Command::Http);
+        assert_eq!((options.rounds, options.seconds), (3, 2));
+        assert_eq!(options.modes, ["k1", "close64"]);
+        assert_eq!(options.servers, [("old".to_owned(), PathBuf::from("/tmp/old"))]);
+    }
+
+    #[test]
+    fn a_command_line_that_makes_no_sense_is_refused() {
+        for line in
+            ["", "speed", "http --rounds 0", "http --rounds", "http --fast 1", "memory --connections 9,9"]
+        {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

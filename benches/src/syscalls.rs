@@ -1,0 +1,146 @@
+//! System calls a request, by name, counted by strace.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::client::Client;
+use crate::options::Options;
+use crate::report::{Cell, Report, Table};
+use crate::servers::{Launch, Peer, Server, find_tool, scratch_file};
+use crate::{Outcome, proc};
+
+/// Pieces of work before the counted ones: everything that happens once has happened then.
+const WARM_UP: usize = 50;
+
+/// Two runs of different length; what differs between them is the work of the difference alone.
+struct Lengths {
+    short: usize,
+    long: usize,
+}
+
+const SINGLE: Lengths = Lengths { short: 200, long: 1_200 };
+
+/// Fewer: a server that leaves Nagle's algorithm on makes the client wait 40 ms for each batch (tcp(7)).
+const BATCH: Lengths = Lengths { short: 50, long: 250 };
+
+/// Requests sent in one write.
+const DEPTH: usize = 16;
+
+/// The calls that can carry an answer.
+const SENDS: [&str; 6] = ["send", "sendmmsg", "sendmsg", "sendto", "write", "writev"];
+
+const COLUMNS: &[&str] = &["server", "calls", "sends", "by name", "note"];
+
+/// Calls by name.
+type Counts = BTreeMap<String, u64>;
+
+pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
+    let peers = Peer::all(options)?;
+    let strace = find_tool("strace");
+    let single: &Work = &|client| client.get().map(drop);
+    let batch: &Work = &|client| client.get_pipelined(DEPTH);
+    for (title, work, lengths) in [
+        ("system calls a keep-alive request, one connection".to_owned(), single, SINGLE),
+        (format!("system calls a batch of {DEPTH} pipelined requests, one connection"), batch, BATCH),
+    ] {
+        let mut table = Table::new(title, COLUMNS);
+        for peer in &peers {
+            let name = Cell::text(&peer.name);
+            let slope = match &strace {
+                Some(strace) => slope(peer, strace, work, &lengths),
+                None => Err("missing: strace".into()),
+            };
+            match slope {
+                Ok(slope) => table.row(row(name, &slope)),
+                Err(error) => report.gap(&mut table, vec![name], &error.to_string()),
+            }
+        }
+        report.add(table);
+    }
+    report.note(
+        "slope between a short and a long run, so start-up does not count; a timer that fires now and then shows \
+         as a fraction",
+    );
+    Ok(())
+}
+
+type Work = dyn Fn(&mut Client) -> Outcome<()>;
+
+/// Calls by name for one piece of `work`.
+fn slope(peer: &Peer, strace: &Path, work: &Work, lengths: &Lengths) -> Outcome<BTreeMap<String, f64>> {
+    let short = count(peer, strace, work, lengths.short)?;
+    let long = count(peer, strace, work, lengths.long)?;
+    let mut slope = BTreeMap::new();
+    for name in short.keys().chain(long.keys()) {
+        let calls = |counts: &Counts| counts.get(name).copied().unwrap_or(0) as f64;
+        let more = calls(&long) - calls(&short);
+        // Two calls more or fewer are noise of the run as a whole, not work of a request.
+        if more.abs() > 2.0 {
+            slope.insert(name.clone(), more / (lengths.long - lengths.short) as f64);
+        }
+    }
+    Ok(slope)
+}
+
+/// All calls of a server that lives for `times` pieces of work.
+fn count(peer: &Peer, strace: &Path, work: &Work, times: usize) -> Outcome<Counts> {
+    let file = scratch_file("strace")?;
+    let launch = Launch {
+        wrapper: vec![strace.into(), "-f".into(), "-c".into(), "-o".into(), file.clone().into()],
+        ..Launch::default()
+    };
+    let server = Server::start(peer, &launch)?;
+    if proc::family(server.pid()).len() < 2 {
+        return Err("cannot see the server under strace (CONFIG_PROC_CHILDREN)".into());
+    }
+    let mut client = server.connect()?;
+    for _ in 0..WARM_UP + times {
+        work(&mut client)?;
+    }
+    server.stop()?;
+    let text = fs::read_to_string(&file).map_err(|error| format!("strace left no table: {error}"))?;
+    fs::remove_file(&file)?;
+    Ok(parse(&text))
+}
+
+/// Reads the table of `strace -c`: share, seconds, microseconds a call, calls, errors or nothing, name.
+fn parse(table: &str) -> Counts {
+    let mut counts = Counts::new();
+    for line in table.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [_, _, _, calls, .., name] = fields[..] else { continue };
+        if let Ok(calls) = calls.parse::<u64>()
+            && name != "total"
+        {
+            *counts.entry(name.to_owned()).or_default() += calls;
+        }
+    }
+    counts
+}
+
+fn row(name: Cell, slope: &BTreeMap<String, f64>) -> Vec<Cell> {
+    let total: f64 = slope.values().sum();
+    let sends: f64 = SENDS.iter().filter_map(|&send| slope.get(send)).sum();
+    let by_name: Vec<String> = slope.iter().map(|(name, each)| format!("{name} {each:.2}")).collect();
+    vec![name, Cell::number(total, 2), Cell::number(sends, 2), Cell::text(by_name.join(", ")), Cell::text("")]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_strace_is_read_with_and_without_errors() {
+        let table = "\
+% time     seconds  usecs/call     calls    errors syscall
+------ ----------- ----------- --------- --------- ----------------
+ 60.00    0.000300           3       100         1 recvfrom
+ 40.00    0.000200           2        99           sendto
+------ ----------- ----------- --------- --------- ----------------
+100.00    0.000500           2       199         1 total
+";
+        let wanted = [("recvfrom".to_owned(), 100), ("sendto".to_owned(), 99)];
+        assert_eq!(parse(table), Counts::from(wanted));
+    }
+}
