@@ -67,3 +67,84 @@ pub(super) fn take_pending(set: &libc::sigset_t) {
     // SAFETY: sigwait(3) reads the set and writes one number; one of the set is pending, so it does not wait.
     unsafe { libc::sigwait(set, &mut taken) };
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::time::Instant;
+    use std::{mem, ptr};
+
+    use super::*;
+
+    fn flags(fd: &impl AsRawFd) -> (bool, bool) {
+        // SAFETY: fcntl(2) F_GETFL takes no further argument.
+        let status = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
+        // SAFETY: fcntl(2) F_GETFD takes no further argument.
+        let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) };
+        (status & libc::O_NONBLOCK != 0, flags & libc::FD_CLOEXEC != 0)
+    }
+
+    #[test]
+    fn sockets_made_and_accepted_do_not_block_and_are_not_inherited() {
+        let listener = stream_socket(Domain::IPV4).unwrap();
+        assert_eq!(flags(&listener), (true, true));
+        listener.bind(&SockAddr::from(std::net::SocketAddr::from(([127, 0, 0, 1], 0)))).unwrap();
+        listener.listen(1).unwrap();
+        assert_eq!(accept(listener.as_fd()).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let address = listener.local_addr().unwrap();
+        let client = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        client.connect(&address).unwrap();
+        let (server, peer) = accept(listener.as_fd()).unwrap();
+        assert_eq!(flags(&server), (true, true));
+        assert_eq!(peer.as_socket(), client.local_addr().unwrap().as_socket());
+    }
+
+    #[test]
+    fn a_replaced_fd_keeps_its_number_and_is_not_inherited() {
+        let (reader, _writer) = io::pipe().unwrap();
+        let old = OwnedFd::from(reader);
+        let number = old.as_raw_fd();
+        let (new, mut new_writer) = io::pipe().unwrap();
+        replace(&old, new.into()).unwrap();
+        assert_eq!(old.as_raw_fd(), number);
+        assert!(flags(&old).1);
+        io::Write::write_all(&mut new_writer, b"x").unwrap();
+        assert_eq!(net::read(number, &mut [mem::MaybeUninit::uninit()]).unwrap(), 1);
+    }
+
+    #[test]
+    fn poll_waits_no_shorter_than_asked() {
+        let (reader, writer) = io::pipe().unwrap();
+        let mut fds = [libc::pollfd { fd: reader.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
+        for micros in [1, 900, 1500] {
+            let timeout = Duration::from_micros(micros);
+            let start = Instant::now();
+            assert_eq!(poll(&mut fds, Some(timeout)).unwrap(), 0);
+            assert!(start.elapsed() >= timeout);
+        }
+        drop(writer);
+        assert_eq!(poll(&mut fds, None).unwrap(), 1);
+        assert_eq!(fds[0].revents, libc::POLLHUP);
+    }
+
+    #[test]
+    fn a_pending_signal_is_taken_and_none_is_not_waited_for() {
+        // SAFETY: a `sigset_t` is plain bits, and all-zero is the empty one.
+        let mut set: libc::sigset_t = unsafe { mem::zeroed() };
+        // SAFETY: sigaddset(3) changes a set.
+        unsafe { libc::sigaddset(&mut set, libc::SIGPIPE) };
+        // SAFETY: pthread_sigmask(3) reads a set; this thread is the test's own and ends with it.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, ptr::null_mut()) };
+        for take in [take_pending, super::super::os::take_pending] {
+            assert!(!sigpipe::is_pending());
+            take(&set);
+            // SAFETY: raise(3) takes a number. The signal is blocked in this thread, to which it goes.
+            unsafe { libc::raise(libc::SIGPIPE) };
+            assert!(sigpipe::is_pending());
+            take(&set);
+            assert!(!sigpipe::is_pending());
+        }
+        // SAFETY: as above.
+        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut()) };
+    }
+}

@@ -1,0 +1,104 @@
+//! What every backend has to do, on real pipes and sockets: written once, run on each.
+
+mod processes;
+mod readiness;
+mod signals;
+mod streams;
+
+use std::cell::Cell;
+use std::os::fd::RawFd;
+use std::process::Command;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+use std::{env, fs};
+
+use crate::interest::{Interest, Report};
+
+use super::{FdKind, METHODS, Reported, Sys, WAKE_TAG};
+
+const NONE: Interest = Interest::empty();
+const READ: Interest = Interest::READ;
+const WRITE: Interest = Interest::WRITE;
+
+/// Longer than anything takes that is going to happen.
+const LONG: Duration = Duration::from_secs(20);
+
+/// Runs a test on every backend of this system.
+fn each(test: impl Fn(&dyn Sys)) {
+    for method in METHODS {
+        let sys = (method.make)().unwrap();
+        test(&*sys);
+    }
+}
+
+fn is_epoll(sys: &dyn Sys) -> bool {
+    sys.name() == "epoll"
+}
+
+/// One wait: what it reports, by tag.
+fn wait(sys: &dyn Sys, timeout: Duration) -> Vec<(u64, Report)> {
+    let mut out: Vec<Reported> = Vec::new();
+    sys.wait(&mut out, Some(timeout)).unwrap();
+    let mut out: Vec<_> = out.into_iter().map(|r| (r.tag, r.report)).collect();
+    out.sort_by_key(|&(tag, _)| tag);
+    out
+}
+
+/// What is ready now.
+fn ready(sys: &dyn Sys) -> Vec<(u64, Report)> {
+    wait(sys, Duration::ZERO)
+}
+
+fn wake_report() -> (u64, Report) {
+    (WAKE_TAG, Report::READ)
+}
+
+fn socket() -> Cell<FdKind> {
+    Cell::new(FdKind::Socket)
+}
+
+/// A number that is not open, another one at each call. It stays so: what tests open takes the lowest ones.
+fn closed_number() -> RawFd {
+    static NEXT: AtomicI32 = AtomicI32::new(900);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: fcntl(2) F_GETFD takes no further argument.
+    assert!(unsafe { libc::fcntl(number, libc::F_GETFD) } < 0);
+    number
+}
+
+fn close(fd: RawFd) {
+    // SAFETY: close(2) takes a number; the tests close only what they own.
+    unsafe { libc::close(fd) };
+}
+
+/// A test that changes the process (signals, forks): it runs in one of its own, under an alarm.
+macro_rules! child_test {
+    ($(#[$attr:meta])* fn $name:ident() $body:block) => {
+        $(#[$attr])*
+        #[test]
+        fn $name() {
+            $crate::sys::tests::in_child(concat!(module_path!(), "::", stringify!($name)), || $body);
+        }
+    };
+}
+use child_test;
+
+fn in_child(path: &str, body: fn()) {
+    const CHILD: &str = "EVENT_CORE_TEST_CHILD";
+    const DONE: &str = "the child has run to its end";
+    if env::var(CHILD).is_ok_and(|running| running == path) {
+        // SAFETY: alarm(2) takes a number. SIGALRM ends the process if the test hangs.
+        unsafe { libc::alarm(60) };
+        body();
+        println!("{DONE}");
+        return;
+    }
+    let (_, name) = path.split_once("::").unwrap();
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args([name, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, path);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    // Without the words a name that matches no test would pass.
+    assert!(output.status.success() && text.contains(DONE), "{}:\n{text}\n{errors}", output.status);
+}
