@@ -19,22 +19,26 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod faults;
+mod peer;
+mod script;
+
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::net::Shutdown;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use crate::base::EventBase;
 use crate::bufferevent::BufferEvent;
-use crate::config::Config;
 use crate::error::Error;
-use crate::interest::{Ready, Report};
 use crate::reactor::LoopHandle;
-use crate::sys::{By, Fault, Faulty, ObjId, Plan, Step, Sys, World};
+use crate::sys::{Address, By, ObjId, Sys, World};
 
 pub use crate::sys::{Call, Calls};
+pub use faults::Faults;
+pub use peer::{Peer, PeerListener};
+pub use script::{Script, SimFd};
 
 /// A simulated world: its files, its clock and all that is yet to happen in it.
 ///
@@ -144,7 +148,7 @@ impl Sim {
     /// # Errors
     /// - `ECONNREFUSED` if nobody listens there, which with a latency is known later: see [`Peer::take_error`].
     /// - `ENOENT` if nobody ever listened on the path, and `EAGAIN` if the backlog of a unix listener is full.
-    pub fn connect(&self, address: &crate::Address) -> io::Result<Peer> {
+    pub fn connect(&self, address: &Address) -> io::Result<Peer> {
         let id = self.world.with(|state| state.connect(address))?;
         let peer = self.peer(id);
         match peer.take_error() {
@@ -157,7 +161,7 @@ impl Sim {
     ///
     /// # Errors
     /// - `EADDRINUSE` if somebody listens there.
-    pub fn listen(&self, address: &crate::Address) -> io::Result<PeerListener> {
+    pub fn listen(&self, address: &Address) -> io::Result<PeerListener> {
         let id = self.world.with(|state| state.listen(address, 128))?;
         Ok(PeerListener { world: Rc::clone(&self.world), id })
     }
@@ -318,310 +322,95 @@ impl fmt::Debug for Sim {
     }
 }
 
-/// The test's end of a stream. It has no number, and neither chance nor [`Faults`] touch it.
-///
-/// Dropping it closes it, as [`Peer::close`] does.
-pub struct Peer {
-    world: Rc<World>,
-    id: ObjId,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
 
-impl Peer {
-    /// Writes what there is room for and says how much that was.
-    ///
-    /// # Errors
-    /// - `EAGAIN` (`WouldBlock`) if the buffer is full or the stream is not connected yet.
-    /// - `EPIPE` or `ECONNRESET` if the program closed or reset the stream.
-    pub fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.world.with(|state| state.send(self.id, &[IoSlice::new(bytes)], By::Test))
+    use crate::interest::{Interest, Report};
+
+    #[test]
+    fn the_world_lives_as_long_as_somebody_holds_it() {
+        let sim = Sim::new(1);
+        let sys = sim.sys();
+        let (fd, peer) = sim.pair();
+        drop(sim);
+        peer.write_all(b"x").unwrap();
+        sys.change(fd, 7, Interest::empty(), Interest::READ).unwrap();
+        let mut out = Vec::new();
+        sys.wait(&mut out, None).unwrap();
+        assert_eq!(out[0].tag, 7);
     }
 
-    /// Writes all of `bytes` or, if there is an error, nothing.
-    ///
-    /// # Errors
-    /// - As for [`Peer::write`]; `WouldBlock` also if there is room for a part only.
-    pub fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
-        if bytes.is_empty() {
-            return Ok(());
+    #[test]
+    fn an_action_has_the_whole_world() {
+        let sim = Sim::new(1);
+        let sys = sim.sys();
+        let (fd, peer) = sim.pair();
+        let handle = sim.clone();
+        sim.at(Duration::from_secs(3), move || {
+            peer.write_all(b"x").unwrap();
+            peer.close();
+            handle.advance(Duration::from_secs(1));
+            handle.raise(libc::SIGHUP);
+            handle.at(Duration::ZERO, || {});
+        });
+        sys.change(fd, 7, Interest::empty(), Interest::CLOSED).unwrap();
+        let mut out = Vec::new();
+        sys.wait(&mut out, None).unwrap();
+        assert_eq!(out[0].report, Report::CLOSED);
+        assert_eq!(sim.elapsed(), Duration::from_secs(4));
+    }
+
+    #[test]
+    fn the_programs_own_calls_are_not_counted_and_those_of_its_loops_are() {
+        let sim = Sim::new(1);
+        let sys = sim.sys();
+        let (fd, peer) = sim.pair();
+        sim.write(fd, b"x").unwrap();
+        sys.send(fd, &Cell::default(), b"y").unwrap();
+        assert_eq!(peer.read(), b"xy");
+        assert_eq!((sim.calls()[Call::Send], sim.calls().total()), (1, 1));
+    }
+
+    #[test]
+    fn settings_reach_the_streams_they_name() {
+        let sim = Sim::new(1);
+        let code = |result: io::Result<()>| result.err().and_then(|error| error.raw_os_error());
+        sim.set_send_buffer(3);
+        sim.set_latency(Duration::from_millis(1));
+        let (fd, peer) = sim.pair();
+        assert_eq!(sim.write(fd, b"abcdef").unwrap(), 3);
+        assert_eq!(peer.read(), b"");
+        sim.advance(Duration::from_millis(1));
+        assert_eq!(peer.read(), b"abc");
+        sim.set_send_buffer_of(fd, 5).unwrap();
+        sim.set_latency_of(fd, Duration::ZERO).unwrap();
+        assert_eq!(sim.write(fd, b"abcdef").unwrap(), 5);
+        assert_eq!(peer.read(), b"abcde");
+        let (reader, _writer) = sim.pipe();
+        assert_eq!(code(sim.set_latency_of(reader, Duration::ZERO)), Some(libc::ENOTSOCK));
+        assert_eq!(code(sim.set_send_buffer_of(99, 1)), Some(libc::EBADF));
+        sim.set_open_file_limit(5);
+        assert_eq!(code(sim.dup(fd).map(|_| ())), Some(libc::EMFILE));
+        assert_eq!(sim.open_fds(), [fd, reader, reader + 1]);
+    }
+
+    #[test]
+    fn cuts_disturb_the_program_and_never_the_test() {
+        let sim = Sim::new(1);
+        sim.set_cuts(true);
+        let (fd, peer) = sim.pair();
+        let mut disturbed = 0;
+        for _ in 0..50 {
+            assert_eq!(peer.write(b"0123456789").unwrap(), 10);
+            disturbed += u32::from(sim.read(fd, 10).is_ok_and(|bytes| bytes.len() == 10));
+            while sim.read(fd, 10).is_ok_and(|bytes| !bytes.is_empty()) {}
         }
-        self.world.with(|state| {
-            if state.room(self.id)? < bytes.len() {
-                return Err(io::Error::from_raw_os_error(libc::EAGAIN));
-            }
-            state.send(self.id, &[IoSlice::new(bytes)], By::Test).map(|_| ())
-        })
-    }
-
-    /// Takes all that is there now, which may be nothing.
-    pub fn read(&self) -> Vec<u8> {
-        self.read_available(usize::MAX)
-    }
-
-    /// Takes at most `max` bytes of what is there now.
-    pub fn read_available(&self, max: usize) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        // An error tells no more than `is_reset` and `is_eof` do.
-        let _ = self.world.with(|state| state.recv(self.id, &mut bytes, max, By::Test));
-        bytes
-    }
-
-    /// Whether the program has closed its sending side and everything it sent was read.
-    pub fn is_eof(&self) -> bool {
-        self.world.with(|state| state.is_ended(self.id))
-    }
-
-    /// Whether the program has reset the stream: an RST, a unix socket closed with input unread, a pipe without reader.
-    pub fn is_reset(&self) -> bool {
-        self.world.with(|state| state.is_reset(self.id))
-    }
-
-    /// Whether the stream is connected: false while a connect is under way or waits, and after a reset.
-    pub fn is_connected(&self) -> bool {
-        self.world.with(|state| state.is_connected(self.id))
-    }
-
-    /// Takes the error that is waiting, `SO_ERROR`: `ECONNREFUSED` after a failed connect.
-    pub fn take_error(&self) -> Option<io::Error> {
-        self.world.with(|state| state.take_error(self.id)).ok().flatten()
-    }
-
-    /// Shuts down one direction or both.
-    ///
-    /// # Errors
-    /// - `ENOTCONN` if the stream is not connected, `ENOTSOCK` for a pipe.
-    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        self.world.with(|state| state.shutdown(self.id, how))
-    }
-
-    /// Closes the stream: with a FIN, or with an RST if something that arrived was not read, as TCP does.
-    pub fn close(self) {}
-
-    /// Closes the stream with an RST, as `SO_LINGER` with a time of 0 does.
-    pub fn reset(self) {
-        self.world.with(|state| state.abort(self.id));
-    }
-
-    /// Sets how many bytes the test may have sent without the program having read them; at least 1.
-    pub fn set_send_buffer(&self, bytes: usize) {
-        let _ = self.world.with(|state| state.set_capacity(self.id, bytes));
-    }
-
-    /// Sets the latency of the stream both ways; does nothing to a pipe.
-    pub fn set_latency(&self, latency: Duration) {
-        let _ = self.world.with(|state| state.set_latency(self.id, latency));
-    }
-
-    /// The address of this end.
-    ///
-    /// # Errors
-    /// - `ENOTSOCK` for a pipe.
-    pub fn local_address(&self) -> io::Result<crate::Address> {
-        self.world.with(|state| state.local_address(self.id))
-    }
-
-    /// The address of the program's end.
-    ///
-    /// # Errors
-    /// - `ENOTCONN` if the stream is not connected, `ENOTSOCK` for a pipe.
-    pub fn peer_address(&self) -> io::Result<crate::Address> {
-        self.world.with(|state| state.peer_address(self.id))
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        self.world.with(|state| state.release(self.id));
-    }
-}
-
-impl fmt::Debug for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Peer").field("id", &self.id).field("connected", &self.is_connected()).finish()
-    }
-}
-
-/// A listener of the test's. Dropping it closes it: what waits in its backlog is reset.
-pub struct PeerListener {
-    world: Rc<World>,
-    id: ObjId,
-}
-
-impl PeerListener {
-    /// Takes the oldest connection that waits, if there is one.
-    pub fn accept(&self) -> Option<Peer> {
-        let id = self.world.with(|state| state.accept(self.id, By::Test)).ok()?;
-        Some(Peer { world: Rc::clone(&self.world), id })
-    }
-
-    /// Where it listens, with the port that was picked.
-    ///
-    /// # Errors
-    /// - None at present.
-    pub fn address(&self) -> io::Result<crate::Address> {
-        self.world.with(|state| state.local_address(self.id))
-    }
-}
-
-impl Drop for PeerListener {
-    fn drop(&mut self) {
-        self.world.with(|state| state.release(self.id));
-    }
-}
-
-impl fmt::Debug for PeerListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PeerListener").field("address", &self.address().ok()).finish()
-    }
-}
-
-/// A file whose readiness the test sets by hand, for raw `Event`s.
-///
-/// The number is the program's to close ([`Sim::close`]); dropping this value does nothing. Reads and writes of it
-/// answer `EAGAIN`.
-#[derive(Clone, Debug)]
-pub struct SimFd {
-    sim: Sim,
-    fd: RawFd,
-}
-
-impl SimFd {
-    /// The number.
-    pub fn fd(&self) -> RawFd {
-        self.fd
-    }
-
-    /// Says what the file is ready for from now on: `READ`, `WRITE` and `CLOSED`; other bits mean nothing.
-    ///
-    /// Each call is an edge, also one that changes nothing. Does nothing once the number is closed.
-    pub fn set_ready(&self, ready: Ready) {
-        // The bits of both sets are the same.
-        self.set(Report::READ | Report::WRITE | Report::CLOSED, Report::from_bits_truncate(ready.bits()));
-    }
-
-    /// Says whether the file is hung up (`EPOLLHUP`), which is reported whether asked for or not.
-    pub fn set_hang_up(&self, hung_up: bool) {
-        self.set(Report::HUP, if hung_up { Report::HUP } else { Report::empty() });
-    }
-
-    /// Says whether the file has an error (`EPOLLERR`), which is reported whether asked for or not.
-    pub fn set_error(&self, error: bool) {
-        self.set(Report::ERR, if error { Report::ERR } else { Report::empty() });
-    }
-
-    fn set(&self, mask: Report, value: Report) {
-        let _ = self.sim.world.with(|state| state.set_plain(self.fd, mask, value));
-    }
-}
-
-/// Lays things in the way of the next calls on one open file; made by [`Sim::script`].
-///
-/// The steps for reads and accepts are met in the order in which they were laid, and apart from them those for writes.
-/// A failure meets the next call whatever it could have done; a cut meets the next one that would move something.
-#[derive(Clone, Copy, Debug)]
-pub struct Script<'a> {
-    sim: &'a Sim,
-    fd: RawFd,
-}
-
-impl Script<'_> {
-    /// Has the next receive or accept fail with `errno`.
-    pub fn recv_fails(self, errno: i32) -> Self {
-        self.lay(true, Step::Fail(errno))
-    }
-
-    /// Has the next receive take at most `bytes`, but at least 1.
-    pub fn recv_at_most(self, bytes: usize) -> Self {
-        self.lay(true, Step::AtMost(bytes))
-    }
-
-    /// Has the next send fail with `errno`.
-    pub fn send_fails(self, errno: i32) -> Self {
-        self.lay(false, Step::Fail(errno))
-    }
-
-    /// Has the next send take at most `bytes`, but at least 1.
-    pub fn send_at_most(self, bytes: usize) -> Self {
-        self.lay(false, Step::AtMost(bytes))
-    }
-
-    fn lay(self, taking: bool, step: Step) -> Self {
-        if let Err(error) = self.sim.world.with(|state| state.lay(self.fd, taking, step)) {
-            panic!("no script for fd {}: {error}", self.fd);
-        }
-        self
-    }
-}
-
-/// Faults to come: has chosen calls of the library to its kernel, real or simulated, fail or move less.
-///
-/// Calls are numbered from 1 on, for each kind, from the making of this value, over all loops that follow it. So a test
-/// runs once without faults, reads [`Faults::count`], and then runs again for each number with new faults. A clone is
-/// another handle on the same plan.
-///
-/// An `EAGAIN` made up here takes an edge-triggered report away for good; [`Script`] does not.
-#[derive(Clone, Debug, Default)]
-pub struct Faults {
-    plan: Rc<Plan>,
-}
-
-impl Faults {
-    /// Makes a plan in which nothing fails.
-    pub fn new() -> Faults {
-        Faults::default()
-    }
-
-    /// A loop on a real kernel, with faults.
-    ///
-    /// # Errors
-    /// As `EventBase::with_config`, and those of the faults that hit the making of the loop.
-    pub fn event_base(&self, config: Config) -> Result<EventBase, Error> {
-        EventBase::on(self.wrap(config.kernel()?))
-    }
-
-    /// The kernel `sys` with these faults.
-    pub(crate) fn wrap(&self, sys: Rc<dyn Sys>) -> Rc<dyn Sys> {
-        Rc::new(Faulty::new(sys, Rc::clone(&self.plan)))
-    }
-
-    /// Has the `nth` call of a kind fail with `errno`, without doing anything.
-    ///
-    /// # Panics
-    /// If calls of this kind cannot fail: see [`Call::is_fallible`].
-    pub fn fail(&self, call: Call, nth: u64, errno: i32) {
-        assert!(call.is_fallible(), "{call:?} cannot fail");
-        self.plan.add(call, nth, false, Fault::Fail(errno));
-    }
-
-    /// Has the `nth` call of a kind and all after it fail with `errno`, until [`Faults::clear`].
-    ///
-    /// # Panics
-    /// If calls of this kind cannot fail: see [`Call::is_fallible`].
-    pub fn fail_from(&self, call: Call, nth: u64, errno: i32) {
-        assert!(call.is_fallible(), "{call:?} cannot fail");
-        self.plan.add(call, nth, true, Fault::Fail(errno));
-    }
-
-    /// Has the `nth` call of a kind move at most `bytes`, but at least 1.
-    ///
-    /// # Panics
-    /// If calls of this kind move no bytes: see [`Call::moves_bytes`].
-    pub fn cut(&self, call: Call, nth: u64, bytes: usize) {
-        assert!(call.moves_bytes(), "{call:?} moves no bytes");
-        self.plan.add(call, nth, false, Fault::Cut(bytes));
-    }
-
-    /// Takes back all faults that have not happened. The counts go on.
-    pub fn clear(&self) {
-        self.plan.clear();
-    }
-
-    /// How many calls of a kind were made so far, failed ones included.
-    pub fn count(&self, call: Call) -> u64 {
-        self.plan.calls()[call]
-    }
-
-    /// How many calls of each kind were made so far.
-    pub fn calls(&self) -> Calls {
-        self.plan.calls()
+        use crate::base::EventBase;
+        use crate::bufferevent::BufferEvent;
+        use crate::error::Error;
+        use crate::reactor::LoopHandle;
+        use crate::sys::{Address, By, ObjId, Sys, World};
     }
 }

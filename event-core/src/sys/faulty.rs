@@ -226,3 +226,164 @@ fn cut<'a>(bufs: &'a [IoSlice<'_>], most: usize) -> Vec<IoSlice<'a>> {
     }
     pieces
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::sim::{Sim, World};
+
+    /// A faulty kernel over an empty world, with its plan.
+    fn stage() -> (Faulty, Rc<Plan>, Rc<World>) {
+        let (world, plan) = (Rc::new(World::new(1)), Rc::new(Plan::default()));
+        let sys = Rc::new(Sim::new(Rc::clone(&world)));
+        (Faulty::new(sys, Rc::clone(&plan)), plan, world)
+    }
+
+    fn pair(world: &World) -> (RawFd, RawFd) {
+        world.with(|state| {
+            let (one, other) = state.pair(false);
+            (state.install(one), state.install(other))
+        })
+    }
+
+    fn code<T>(result: io::Result<T>) -> i32 {
+        result.err().and_then(|error| error.raw_os_error()).unwrap_or(0)
+    }
+
+    fn recv(sys: &Faulty, fd: RawFd) -> io::Result<Vec<u8>> {
+        let mut buf = Vec::with_capacity(100);
+        sys.recv(fd, &Cell::default(), &mut buf, 100).map(|_| buf)
+    }
+
+    #[test]
+    fn the_nth_call_of_a_kind_fails_without_effect_and_the_others_pass() {
+        let (sys, plan, world) = stage();
+        let (a, b) = pair(&world);
+        plan.add(Call::Send, 2, false, Fault::Fail(libc::ENOBUFS));
+        let send = |bytes| code(sys.send(a, &Cell::default(), bytes));
+        assert_eq!([send(b"a"), send(b"b"), send(b"c")], [0, libc::ENOBUFS, 0]);
+        assert_eq!(recv(&sys, b).unwrap(), b"ac");
+        assert_eq!((plan.calls()[Call::Send], plan.calls()[Call::Recv]), (3, 1));
+    }
+
+    #[test]
+    fn an_endless_fault_lasts_until_it_is_cleared() {
+        let (sys, plan, world) = stage();
+        let (a, _) = pair(&world);
+        plan.add(Call::Send, 2, true, Fault::Fail(libc::EIO));
+        let send = || code(sys.send(a, &Cell::default(), b"x"));
+        assert_eq!([send(), send(), send()], [0, libc::EIO, libc::EIO]);
+        plan.clear();
+        assert_eq!((send(), plan.calls()[Call::Send]), (0, 4));
+    }
+
+    #[test]
+    fn the_newest_rule_for_a_call_counts() {
+        let (sys, plan, _world) = stage();
+        plan.add(Call::Wait, 1, true, Fault::Fail(libc::EIO));
+        plan.add(Call::Wait, 2, false, Fault::Fail(libc::EBADF));
+        let wait = || code(sys.wait(&mut Vec::new(), Some(Duration::ZERO)));
+        assert_eq!([wait(), wait(), wait()], [libc::EIO, libc::EBADF, libc::EIO]);
+    }
+
+    #[test]
+    fn cuts_shorten_reads_and_writes_but_never_to_nothing() {
+        let (sys, plan, world) = stage();
+        let (a, b) = pair(&world);
+        let kind = Cell::default();
+        plan.add(Call::Send, 1, false, Fault::Cut(2));
+        plan.add(Call::Send, 2, false, Fault::Cut(50));
+        assert_eq!(sys.send(a, &kind, b"abc").unwrap(), 2);
+        assert_eq!(sys.send(a, &kind, b"c").unwrap(), 1);
+        plan.add(Call::Sendv, 1, false, Fault::Cut(4));
+        let pieces = [b"de".as_slice(), b"", b"fgh", b"i"].map(IoSlice::new);
+        assert_eq!(sys.sendv(a, &kind, &pieces).unwrap(), 4);
+        assert_eq!(sys.sendv(a, &kind, &pieces[3..]).unwrap(), 1);
+        plan.add(Call::Recv, 1, false, Fault::Cut(0));
+        assert_eq!(recv(&sys, b).unwrap(), b"a");
+        assert_eq!(recv(&sys, b).unwrap(), b"bcdefgi");
+    }
+
+    /// Makes one call of each kind; says which failed.
+    fn round(sys: &Faulty) -> Vec<Call> {
+        let anywhere = Address::Ip(([127, 0, 0, 1], 0).into());
+        let options = ListenOptions { backlog: 1, reuse_address: true, no_delay: true };
+        let kind = Cell::default();
+        let listener = sys.listen(&anywhere, &options);
+        // Where a call failed that others need, these go to an fd that is not open; who comes first has failed.
+        let at = listener.as_ref().ok().and_then(|&fd| sys.inner.local_address(fd).ok()).unwrap_or(anywhere);
+        let server = listener.as_ref().copied().unwrap_or(-1);
+        let client = sys.connect(&at);
+        let fd = client.as_ref().copied().unwrap_or(-1);
+        let accepted = sys.accept(server).map(|(fd, _)| fd);
+        let end = accepted.as_ref().copied().unwrap_or(-1);
+        let outcomes = [
+            (Call::Listen, listener.is_err()),
+            (Call::Connect, client.is_err()),
+            (Call::Accept, accepted.is_err()),
+            (Call::AfterFork, sys.after_fork().is_err()),
+            (Call::Change, sys.change(fd, 0, Interest::empty(), Interest::READ).is_err()),
+            (Call::LocalAddress, sys.local_address(fd).is_err()),
+            (Call::PeerAddress, sys.peer_address(fd).is_err()),
+            (Call::Send, sys.send(fd, &kind, b"x").is_err()),
+            (Call::Sendv, sys.sendv(fd, &kind, &[IoSlice::new(b"yz")]).is_err()),
+            (Call::Recv, !recv(sys, end).is_ok_and(|bytes| !bytes.is_empty())),
+            (Call::SetNonblocking, sys.set_nonblocking(fd).is_err()),
+            (Call::SignalAdd, sys.signal_add(libc::SIGHUP).is_err()),
+            (Call::TakeError, sys.take_error(fd).is_err()),
+            (Call::Shutdown, sys.shutdown(fd, Shutdown::Both).is_err()),
+            (Call::Wait, sys.wait(&mut Vec::new(), Some(Duration::ZERO)).is_err()),
+        ];
+        sys.signal_del(libc::SIGHUP);
+        for fd in [server, fd, end] {
+            sys.close(fd);
+        }
+        outcomes.into_iter().filter(|&(_, failed)| failed).map(|(call, _)| call).collect()
+    }
+
+    #[test]
+    fn every_kind_of_call_is_counted_and_can_be_made_to_fail() {
+        let (sys, plan, world) = stage();
+        assert_eq!(round(&sys), []);
+        for call in Call::ALL {
+            assert_ne!(plan.calls()[call], 0, "{call:?} is not counted");
+        }
+        let inner = world.with(|state| state.calls());
+        // `round` asks the inner kernel once itself.
+        assert_eq!(inner.total(), plan.calls().total() + 1, "every call is passed on");
+        for call in Call::ALL.into_iter().filter(|call| call.is_fallible()) {
+            let (sys, plan, world) = stage();
+            plan.add(call, 1, false, Fault::Fail(libc::EIO));
+            let failed = round(&sys);
+            let expected: &[Call] = match call {
+                Call::Listen => &[
+                    Call::Listen,
+                    Call::Accept,
+                    // The connect is refused.
+                    Call::PeerAddress,
+                    Call::Send,
+                    Call::Sendv,
+                    Call::Recv,
+                    Call::Shutdown,
+                ],
+                Call::Connect => &[
+                    Call::Connect,
+                    Call::Accept,
+                    Call::Change,
+                    Call::LocalAddress,
+                    Call::PeerAddress,
+                    Call::Send,
+                    Call::Sendv,
+                    Call::Recv,
+                    Call::SetNonblocking,
+                    Call::TakeError,
+                    Call::Shutdown,
+                ],
+                Call::Accept => &[Call::Accept, Call::Recv],
+                _ => std::slice::from_ref(&call),
+            };
+            assert_eq!(failed, expected, "with the first {call:?} failing");
+            assert_eq!(world.with(|state| state.open_fds()), [], "after the first {call:?} failed");
+        }
+    }
+}

@@ -5,6 +5,7 @@
 //! No thread but the waker's, no system call, no unsafe.
 
 mod fds;
+mod names;
 mod random;
 mod sockets;
 mod stream;
@@ -251,3 +252,6 @@ impl Sys for Sim {
 fn errno(code: i32) -> io::Error {
     io::Error::from_raw_os_error(code)
 }
+
+#[cfg(test)]
+mod tests;

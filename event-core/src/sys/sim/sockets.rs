@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::mem;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::sys::seam::Address;
 
 use super::errno;
+use super::names::{collide, loopback, reaches};
 use super::stream::{Kind, Phase, Stream};
 use super::world::{Body, ObjId, State};
 
@@ -574,37 +575,5 @@ impl State {
         if self.objects.contains_key(&id) {
             self.dispose(id, true);
         }
-    }
-}
-
-/// Whether a listener on `one` keeps another from listening on `other`.
-fn collide(one: &Address, other: &Address) -> bool {
-    match (one, other) {
-        (Address::Ip(one), Address::Ip(other)) => {
-            let overlap = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
-            one.port() == other.port() && one.is_ipv4() == other.is_ipv4() && overlap
-        }
-        _ => one == other,
-    }
-}
-
-/// Whether a connect to `target` arrives at a listener on `address`. An IPv6 listener takes IPv6 only (IPV6_V6ONLY).
-fn reaches(target: &Address, address: &Address) -> bool {
-    match (target, address) {
-        (Address::Ip(target), Address::Ip(address)) => {
-            let same_family = target.is_ipv4() == address.is_ipv4();
-            let ip_fits = address.ip().is_unspecified() || address.ip() == loopback(target.ip());
-            target.port() == address.port() && same_family && ip_fits
-        }
-        _ => target == address,
-    }
-}
-
-/// Where a connect to `ip` goes: the unspecified address means this host.
-fn loopback(ip: IpAddr) -> IpAddr {
-    match ip {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
     }
 }

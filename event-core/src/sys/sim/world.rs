@@ -170,6 +170,7 @@ pub(crate) struct State {
     pub(super) next_port: u16,
     calls: Calls,
     unanswered: u32,
+    pub(super) max_unanswered: u32,
     /// Whether calls are cut short and refused at random.
     pub(crate) cuts: bool,
     /// The send buffer of new streams, in bytes.
@@ -196,6 +197,7 @@ impl State {
             next_port: 0,
             calls: Calls::default(),
             unanswered: 0,
+            max_unanswered: MAX_UNANSWERED,
             cuts: false,
             default_capacity: 64 * 1024,
             default_latency: Duration::ZERO,
@@ -307,8 +309,9 @@ impl State {
     fn note_unanswered(&mut self) {
         self.unanswered += 1;
         assert!(
-            self.unanswered <= MAX_UNANSWERED,
-            "simulation livelock: {MAX_UNANSWERED} waits in a row and not one call that answers them"
+            self.unanswered <= self.max_unanswered,
+            "simulation livelock: {} waits in a row and not one call that answers them",
+            self.max_unanswered
         );
     }
 
