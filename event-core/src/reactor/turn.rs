@@ -323,7 +323,7 @@ impl LoopHandle {
         let ops = self.reactor.shared.take(budget).ops;
         // A panic or a stop leaves the rest for the next turn.
         let mut rest = Untaken { handle: self, ops: ops.into_iter() };
-        while let Some(op) = rest.ops.next() {
+        for op in rest.ops.by_ref() {
             self.take_message_budget();
             match op {
                 Op::Activate(id, ready) => {
