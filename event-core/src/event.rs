@@ -268,6 +268,22 @@ pub struct Signal {
 
 owner_methods!(Signal);
 
+/// The signals that programs commonly watch, by their usual names; any other number works too.
+impl Signal {
+    /// A child has stopped or ended.
+    pub const CHLD: i32 = libc::SIGCHLD;
+    /// The terminal has hung up; servers commonly reload.
+    pub const HUP: i32 = libc::SIGHUP;
+    /// Interrupt from the keyboard.
+    pub const INT: i32 = libc::SIGINT;
+    /// Termination was asked for.
+    pub const TERM: i32 = libc::SIGTERM;
+    /// The program's own.
+    pub const USR1: i32 = libc::SIGUSR1;
+    /// The program's own.
+    pub const USR2: i32 = libc::SIGUSR2;
+}
+
 impl Signal {
     /// Makes a signal event; `add` starts it. It persists.
     ///

@@ -81,6 +81,8 @@ pub(crate) struct Inner {
     /// What the loop watches for this stream.
     pub(super) watched: Cell<What>,
     pub(super) deadline: Cell<Time>,
+    /// When writing last got on, or output first came.
+    pub(super) last_write: Cell<Time>,
     pub(super) callbacks: Cell<Option<Box<dyn Callbacks>>>,
     pub(super) input: Cell<Buffer>,
     pub(super) output: Cell<Buffer>,
@@ -88,7 +90,7 @@ pub(crate) struct Inner {
 }
 
 // An idle keep-alive connection holds one of these; with the two reference counts it must stay within 192 bytes.
-const _: () = assert!(size_of::<Inner>() <= 176);
+const _: () = assert!(size_of::<Inner>() <= 184);
 
 impl Inner {
     pub(super) fn new(handle: LoopHandle, fd: RawFd, state: State) -> Inner {
@@ -101,6 +103,7 @@ impl Inner {
             kind: Cell::new(FdKind::Socket),
             watched: Cell::new(What::empty()),
             deadline: Cell::new(Time::NEVER),
+            last_write: Cell::new(Time::default()),
             callbacks: Cell::new(None),
             input: Cell::new(Buffer::new()),
             output: Cell::new(Buffer::new()),
@@ -283,6 +286,9 @@ impl Inner {
             return Err(if self.handle.is_gone() { Error::LoopGone } else { Error::Stale });
         }
         let mut output = self.output.take();
+        if output.is_empty() {
+            self.touch_write();
+        }
         append(&mut output);
         Inner::put_back(&self.output, output);
         self.output_changed();
@@ -309,11 +315,8 @@ impl Inner {
         if self.over_full() && self.rare(None, |rare| rare.cause).is_none() {
             self.fail(Cause::OutputFull, Due::ERROR);
         }
-        if self.may_write() && !self.has(State::BLOCKED) {
-            self.touch_write();
-            if !self.has(State::IN_STEP) {
-                self.push_unflushed();
-            }
+        if self.may_write() && !self.has(State::BLOCKED | State::IN_STEP) {
+            self.push_unflushed();
         }
         self.update();
     }
@@ -427,6 +430,15 @@ impl Inner {
         }
     }
 
+    pub(super) fn trigger(self: &Rc<Self>, direction: Direction) -> Result<(), Error> {
+        self.start()?;
+        let mut due = Due::empty();
+        due.set(Due::READ, direction.contains(Direction::READ));
+        due.set(Due::WRITE, direction.contains(Direction::WRITE));
+        self.raise(due);
+        Ok(())
+    }
+
     /// The stream fails: its error event is queued.
     pub(super) fn fail(&self, cause: Cause, due: Due) {
         self.rare_mut(|rare| rare.cause = Some(cause));
@@ -461,8 +473,8 @@ impl Inner {
             rare.read_timeout = read;
             rare.write_timeout = write;
             rare.last_read = now;
-            rare.last_write = now;
         });
+        self.last_write.set(now);
         self.rearm();
     }
 
@@ -480,11 +492,7 @@ impl Inner {
     }
 
     pub(super) fn touch_write(&self) {
-        if let Some(rare) = self.rare.borrow_mut().as_mut()
-            && rare.write_timeout.is_some()
-        {
-            rare.last_write = self.handle.cached_now();
-        }
+        self.last_write.set(self.handle.cached_now());
     }
 
     /// When each timeout passes: reading, writing.
@@ -496,7 +504,7 @@ impl Inner {
             let write = rare.write_timeout.filter(|_| writing);
             (
                 read.map_or(Time::NEVER, |timeout| rare.last_read.after(timeout)),
-                write.map_or(Time::NEVER, |timeout| rare.last_write.after(timeout)),
+                write.map_or(Time::NEVER, |timeout| self.last_write.get().after(timeout)),
             )
         })
     }

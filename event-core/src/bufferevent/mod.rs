@@ -307,13 +307,13 @@ impl BufferEvent {
     /// callback and outside the loop. Draining it below the high mark lets reading go on.
     #[doc(alias = "bufferevent_get_input")]
     pub fn input(&self) -> BufferGuard {
-        BufferGuard { inner: self.inner.clone(), buffer: self.inner.input.take(), is_input: true }
+        BufferGuard::take(&self.inner, true)
     }
 
     /// The output. The guard owns it until it is dropped; what it holds then is sent as after `write`.
     #[doc(alias = "bufferevent_get_output")]
     pub fn output(&self) -> BufferGuard {
-        BufferGuard { inner: self.inner.clone(), buffer: self.inner.output.take(), is_input: false }
+        BufferGuard::take(&self.inner, false)
     }
 
     /// Bytes of the output that have not been handed to the kernel.
@@ -353,6 +353,20 @@ impl BufferEvent {
     pub fn set_deadline(&self, deadline: Option<Instant>) {
         let time = deadline.map_or(Time::NEVER, |deadline| self.inner.handle.to_time(deadline));
         self.inner.set_deadline(time);
+    }
+
+    /// Runs the read or write callback in the next turn, whatever the buffers hold.
+    ///
+    /// # Errors
+    /// - `Error::Stale` if the stream was freed; `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "bufferevent_trigger")]
+    pub fn trigger(&self, direction: Direction) -> Result<(), Error> {
+        self.inner.trigger(direction)
+    }
+
+    /// When output last got on: bytes were handed to the kernel, or came into an empty output.
+    pub fn last_written(&self) -> Instant {
+        self.inner.handle.to_instant(self.inner.last_write.get())
     }
 
     /// Why the stream got an `ERROR` event.
@@ -466,11 +480,18 @@ pub struct BufferGuard {
     inner: Rc<Inner>,
     buffer: Buffer,
     is_input: bool,
+    was_empty: bool,
 }
 
 impl BufferGuard {
-    fn cell(&self) -> &Cell<Buffer> {
-        if self.is_input { &self.inner.input } else { &self.inner.output }
+    fn take(inner: &Rc<Inner>, is_input: bool) -> BufferGuard {
+        let buffer = BufferGuard::cell(inner, is_input).take();
+        let was_empty = buffer.is_empty();
+        BufferGuard { inner: inner.clone(), buffer, is_input, was_empty }
+    }
+
+    fn cell(inner: &Inner, is_input: bool) -> &Cell<Buffer> {
+        if is_input { &inner.input } else { &inner.output }
     }
 }
 
@@ -491,10 +512,13 @@ impl DerefMut for BufferGuard {
 impl Drop for BufferGuard {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
-        Inner::put_back(self.cell(), buffer);
+        Inner::put_back(BufferGuard::cell(&self.inner, self.is_input), buffer);
         if self.is_input {
             self.inner.input_changed();
         } else {
+            if self.was_empty {
+                self.inner.touch_write();
+            }
             self.inner.output_changed();
         }
     }

@@ -56,8 +56,6 @@ pub(super) struct Rare {
     pub(super) write_timeout: Option<Duration>,
     /// When reading last got on, or was enabled.
     pub(super) last_read: Time,
-    /// When writing last got on, or output first came.
-    pub(super) last_write: Time,
 }
 
 impl Default for Rare {
@@ -77,7 +75,6 @@ impl Default for Rare {
             read_timeout: None,
             write_timeout: None,
             last_read: Time::default(),
-            last_write: Time::default(),
         }
     }
 }

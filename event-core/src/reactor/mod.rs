@@ -173,6 +173,16 @@ impl LoopHandle {
         self.to_instant(self.cached_now())
     }
 
+    /// The same time as [`now`](Self::now), counted from the origin of the loop's clock.
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.cached_now().as_nanos())
+    }
+
+    /// The instant at which [`elapsed`](Self::elapsed) is zero.
+    pub fn clock_origin(&self) -> Instant {
+        self.reactor.origin
+    }
+
     /// Reads the clock anew, so that `now` is exact again in a callback that took long.
     #[doc(alias = "event_base_update_cache_time")]
     pub fn update_cache_time(&self) {
@@ -319,6 +329,16 @@ impl LoopHandle {
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.reactor.shared
+    }
+
+    pub(crate) fn keep_more(&self) {
+        self.reactor.keep.set(self.reactor.keep.get() + 1);
+    }
+
+    pub(crate) fn keep_less(&self) {
+        self.reactor.keep.set(self.reactor.keep.get().saturating_sub(1));
+        // The last reason to go on may have gone while the loop waits.
+        let _ = self.touched();
     }
 
     /// Something completed that `LoopFlags::ONCE` waits for.
