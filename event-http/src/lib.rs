@@ -1,6 +1,7 @@
 //! HTTP/1.1 on event-core, in the manner of evhttp.
 #![forbid(unsafe_code)]
 
+mod conn;
 mod date;
 mod encode;
 mod error;
