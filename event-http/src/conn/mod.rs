@@ -1,0 +1,553 @@
+//! One server connection as a state machine without I/O: bytes and time in, steps out.
+//!
+//! `Reading` says what the next bytes are, [`Queue`] which answers are due. The driver feeds the bytes it has to
+//! [`Conn::next`], takes as many off its input as that consumed, does what the step says and asks again, until the
+//! step is one that waits. Nothing here calls the program.
+
+mod linger;
+mod queue;
+#[cfg(test)]
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::encode::{Delivery, Mode, ReplyTo};
+use crate::error::{Caller, Error, Peer};
+use crate::framing::{self, Asked, BodyLength};
+use crate::head::{HeadPool, Headers, MethodSet, RequestHead, Version, token};
+use crate::limits::Limits;
+use crate::parse::{self, Scan, Section};
+
+pub(crate) use linger::Linger;
+pub(crate) use queue::{Advance, Exchange, Queue, Seq, State, Turn};
+
+/// What a server holds its connections to; one for all of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rules {
+    pub(crate) limits: Limits,
+    pub(crate) methods: MethodSet,
+}
+
+/// What the bytes that were consumed amount to.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// The connection reads no more; whatever still comes is thrown away (see [`Linger`]).
+    Closed,
+    /// `100 Continue` is due now; then ask again.
+    Continue,
+    /// These bytes of the input belong to the body of the last head. They count among the consumed ones, which may
+    /// be more on both sides.
+    Data(Range<usize>),
+    /// The last request is whole. Trailers are empty unless its body was chunked and had some.
+    End { seq: Seq, trailers: Headers },
+    /// The request cannot be read on, and nothing after it is read.
+    ///
+    /// With a `seq`, `error` is the answer of that exchange if it has none yet; close when it has left. Without one,
+    /// close in silence.
+    Fail { seq: Option<Seq>, error: Error },
+    /// A request begins. Its body follows as `Data` and `End`; `End` comes also without a body.
+    Head { seq: Seq, head: RequestHead, body: BodyLength },
+    /// More bytes are needed.
+    NeedMore,
+    /// Nothing is read until an answer has left: too many are out, or the protocol may change.
+    Paused,
+}
+
+/// What the end of the input cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Eof {
+    /// Nothing: answers that are out are still sent.
+    BetweenRequests,
+    /// The body of that request; it will never be whole.
+    InBody(Seq),
+    /// A head.
+    InHead,
+}
+
+/// What the next bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    ChunkData(u64),
+    /// The CRLF after the data of a chunk.
+    ChunkEnd,
+    ChunkLine,
+    Closed,
+    /// The body is read; its `End` is still to be told.
+    Ended,
+    Head(Scan),
+    /// Perhaps another protocol: it waits for the answer that decides it.
+    Held,
+    /// That many bytes of a body with Content-Length; never zero.
+    Length(u64),
+    Trailers(Scan),
+}
+
+/// A server connection without its socket. `B` keeps the answers that must wait for their turn.
+///
+/// Times are loop times in nanoseconds, which last for 584 years.
+#[derive(Debug)]
+pub(crate) struct Conn<B> {
+    reading: Reading,
+    /// When the running clock began: idle in `Head` before its first byte, the head in `Head` after it, else the body.
+    since: u64,
+    /// When body bytes last came.
+    last: u64,
+    /// Body bytes of the last request so far.
+    received: u64,
+    /// Bound on them; `u64::MAX` for none.
+    max_body: u64,
+    queue: Queue<B>,
+    /// The last request is the last of the connection.
+    close: bool,
+    /// The last request waits for `100 Continue`.
+    expect: bool,
+    /// After the last request the protocol may change.
+    upgrade: bool,
+    /// The one CRLF that may stand before a request line was there.
+    blank: bool,
+    /// A byte of the head was there.
+    started: bool,
+}
+
+/// An idle connection is mostly this; twenty thousand of them are 2 MB.
+const _: () = assert!(size_of::<Conn<Vec<u8>>>() <= 104);
+
+impl<B: Default> Conn<B> {
+    /// A connection that was accepted at loop time `now`.
+    pub(crate) fn new(now: Duration) -> Conn<B> {
+        Conn {
+            reading: Reading::Head(Scan::default()),
+            since: nanos(now),
+            last: 0,
+            received: 0,
+            max_body: u64::MAX,
+            queue: Queue::new(),
+            close: false,
+            expect: false,
+            upgrade: false,
+            blank: false,
+            started: false,
+        }
+    }
+
+    /// Takes the next step; returns how many bytes of `input` it consumed.
+    ///
+    /// `input` begins with the first byte that was not consumed so far. Ask again after every step but `NeedMore`,
+    /// `Paused` and `Closed`; after those when more bytes are there or [`advance`](Conn::advance) moved the queue.
+    /// No byte after the consumed ones has any effect, except that [`Step::Continue`] is left out when bytes of the
+    /// body are there already.
+    pub(crate) fn next(
+        &mut self,
+        input: &[u8],
+        now: Duration,
+        rules: &Rules,
+        pool: &mut HeadPool,
+    ) -> (usize, Step) {
+        let result = match self.reading {
+            Reading::Head(scan) => self.read_head(scan, input, now, rules, pool),
+            Reading::Ended => Ok((0, self.end(Headers::new(), now))),
+            Reading::Closed => Ok((0, Step::Closed)),
+            Reading::Held => Ok((0, Step::Paused)),
+            _ => self.read_body(input, now, &rules.limits),
+        };
+        result.unwrap_or_else(|error| (0, self.fail(error, input)))
+    }
+
+    /// Sets the bound of the body that begins, for a handler that streams it. Call it right after `Step::Head`.
+    pub(crate) fn set_max_body(&mut self, max_bytes: Option<u64>) {
+        self.max_body = max_bytes.unwrap_or(u64::MAX);
+    }
+
+    /// When [`on_deadline`](Conn::on_deadline) is to be called at the latest; `None` while nothing is awaited from the
+    /// peer. While output waits to be sent the connection is not idle.
+    pub(crate) fn deadline(&self, limits: &Limits, output_pending: bool) -> Option<Duration> {
+        let after = |start: u64, timeout: Duration| Duration::from_nanos(start).saturating_add(timeout);
+        match self.reading {
+            Reading::Head(_) if self.started => limits.head_timeout.map(|timeout| after(self.since, timeout)),
+            Reading::Head(_) if output_pending || !self.queue.is_empty() => None,
+            Reading::Head(_) => limits.idle_timeout.map(|timeout| after(self.since, timeout)),
+            Reading::Closed | Reading::Ended | Reading::Held => None,
+            // The client waits for us.
+            _ if self.expect => None,
+            _ => {
+                let gap = limits.body_timeout.map(|timeout| after(self.last, timeout));
+                // The mean rate falls below the least one when this time has passed without another byte.
+                let rate = limits.min_body_rate.filter(|&rate| rate > 0).map(|rate| {
+                    let fraction = (self.received % rate).saturating_mul(1_000_000_000) / rate;
+                    let earned = Duration::from_secs(self.received / rate) + Duration::from_nanos(fraction);
+                    after(self.since, earned.max(limits.body_rate_grace))
+                });
+                gap.into_iter().chain(rate).min()
+            }
+        }
+    }
+
+    /// The step to take if a deadline has passed at loop time `now`, else `None`.
+    pub(crate) fn on_deadline(
+        &mut self,
+        now: Duration,
+        limits: &Limits,
+        output_pending: bool,
+    ) -> Option<Step> {
+        if now < self.deadline(limits, output_pending)? {
+            return None;
+        }
+        let peer = match self.reading {
+            Reading::Head(_) if self.started => Peer::HeadTimeout,
+            Reading::Head(_) => Peer::Idle,
+            _ => Peer::BodyTimeout,
+        };
+        Some(self.fail(peer.into(), &[]))
+    }
+
+    /// Takes back `paused` from the clocks of a body, because that long nothing was read by our own choice.
+    pub(crate) fn forgive(&mut self, paused: Duration) {
+        self.since = self.since.saturating_add(nanos(paused));
+        self.last = self.last.saturating_add(nanos(paused));
+    }
+
+    /// Starts the idle clock anew: the last answer was read by the peer only now.
+    pub(crate) fn on_drained(&mut self, now: Duration) {
+        if matches!(self.reading, Reading::Head(_)) && !self.started {
+            self.since = nanos(now);
+        }
+    }
+
+    /// Tells that no more bytes will come; answers that are out can still be sent.
+    pub(crate) fn on_eof(&mut self) -> Eof {
+        let eof = match self.reading {
+            Reading::Head(_) if self.started => Eof::InHead,
+            Reading::Closed | Reading::Ended | Reading::Head(_) | Reading::Held => Eof::BetweenRequests,
+            _ => self.queue.last().map_or(Eof::BetweenRequests, Eof::InBody),
+        };
+        if self.reading != Reading::Ended {
+            self.reading = Reading::Closed;
+        }
+        self.close_last();
+        eof
+    }
+
+    /// Takes no further requests; those that are out will be answered, the last one with `Connection: close`. True if
+    /// none is out, so that the connection can be closed now.
+    pub(crate) fn stop(&mut self) -> bool {
+        if matches!(self.reading, Reading::Head(_) | Reading::Held) {
+            self.reading = Reading::Closed;
+        }
+        self.close_last();
+        self.queue.is_empty() && !self.is_in_body()
+    }
+
+    /// The exchange of `seq`, `None` when it is over.
+    pub(crate) fn exchange(&self, seq: Seq) -> Option<&Exchange> {
+        self.queue.get(seq)
+    }
+
+    /// Where the answer of `seq` is to be written.
+    pub(crate) fn turn(&mut self, seq: Seq) -> Turn<'_, B> {
+        self.queue.turn(seq)
+    }
+
+    /// True if the body of `seq` is not read to its end: an answer that is complete now also ends the connection, so
+    /// its head should say so.
+    pub(crate) fn is_unread(&self, seq: Seq) -> bool {
+        self.is_in_body() && self.queue.last() == Some(seq)
+    }
+
+    /// Records that the head of an answer was written.
+    ///
+    /// # Errors
+    /// - The client has left or the connection ends before this answer: `is_client_gone`.
+    /// - A head was written before.
+    pub(crate) fn start_reply(&mut self, seq: Seq, delivery: Delivery) -> Result<(), Error> {
+        let exchange = self.queue.get_mut(seq).ok_or(Caller::LateReply)?;
+        if exchange.state != State::Waiting {
+            return Err(Caller::ReplyEnded.into());
+        }
+        exchange.state = State::Streaming(delivery.mode);
+        exchange.to.close |= delivery.close;
+        if exchange.to.close {
+            self.close_after(seq);
+        }
+        Ok(())
+    }
+
+    /// Counts `len` bytes of body that are about to be written, and tells how they go out.
+    ///
+    /// # Errors
+    /// - The client has left: `is_client_gone`.
+    /// - The head is not written or the answer has ended, or it would be longer than its Content-Length. Nothing is
+    ///   counted then.
+    pub(crate) fn take_body(&mut self, seq: Seq, len: u64) -> Result<Mode, Error> {
+        let exchange = self.queue.get_mut(seq).ok_or(Caller::LateReply)?;
+        let State::Streaming(mode) = &mut exchange.state else { return Err(Caller::ReplyEnded.into()) };
+        if let Mode::Length(left) = mode {
+            *left = left.checked_sub(len).ok_or(Caller::BodyTooLong)?;
+        }
+        Ok(*mode)
+    }
+
+    /// Records that an answer is complete; call [`advance`](Conn::advance) next.
+    ///
+    /// If the body of the request is not read to its end, the connection closes after this answer.
+    ///
+    /// # Errors
+    /// - The client has left: `is_client_gone`.
+    /// - The answer had ended before.
+    /// - It is shorter than its Content-Length: it is complete all the same, and closing tells the client.
+    pub(crate) fn finish(&mut self, seq: Seq) -> Result<(), Error> {
+        let unread = self.is_unread(seq);
+        let exchange = self.queue.get_mut(seq).ok_or(Caller::LateReply)?;
+        let short = match exchange.state {
+            State::Done => return Err(Caller::ReplyEnded.into()),
+            State::Streaming(Mode::Length(left)) => left > 0,
+            State::Streaming(_) | State::Waiting => false,
+        };
+        exchange.state = State::Done;
+        exchange.to.close |= short || unread;
+        if unread {
+            self.reading = Reading::Closed;
+        }
+        if exchange.to.close {
+            self.close_after(seq);
+        }
+        if short { Err(Caller::BodyTooShort.into()) } else { Ok(()) }
+    }
+
+    /// Lets the next answer come forward when the one at the front is complete. Call it until it gives `None`, then
+    /// [`next`](Conn::next).
+    pub(crate) fn advance(&mut self, now: Duration) -> Option<Advance<B>> {
+        let advance = self.queue.advance()?;
+        match &advance {
+            Advance::Last(_) => self.reading = Reading::Closed,
+            Advance::Empty => {
+                if self.reading == Reading::Held {
+                    // The protocol was not changed.
+                    self.reading = Reading::Head(Scan::default());
+                }
+                self.on_drained(now);
+            }
+            Advance::Turn(..) => {}
+        }
+        Some(advance)
+    }
+
+    /// Requests that are read and not answered.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.queue.len()
+    }
+
+    fn read_head(
+        &mut self,
+        mut scan: Scan,
+        input: &[u8],
+        now: Duration,
+        rules: &Rules,
+        pool: &mut HeadPool,
+    ) -> Result<(usize, Step), Error> {
+        let limits = &rules.limits;
+        // One is being answered, the others were read ahead.
+        if limits.max_parsed_ahead.is_some_and(|max| self.queue.len() > max) {
+            return Ok((0, Step::Paused));
+        }
+        let mut skipped = 0;
+        if !self.started {
+            match input {
+                // RFC 9112 section 2.2: one empty line before a request line is forgiven.
+                [b'\r'] if !self.blank => return Ok((0, Step::NeedMore)),
+                [b'\r', b'\n', ..] if !self.blank => {
+                    self.blank = true;
+                    skipped = 2;
+                }
+                _ => {}
+            }
+            match input.get(skipped) {
+                None => return Ok((skipped, Step::NeedMore)),
+                Some(b'\r' | b'\n') => return Err(Peer::LineEnd.into()),
+                // No method begins like this: a TLS client, for one, is told at once.
+                Some(&byte) if !token::is_tchar(byte) => return Err(Peer::RequestLine.into()),
+                Some(_) => {}
+            }
+        }
+        let input = &input[skipped..];
+        let Some(len) = scan.find_end(input, Section::Head, limits)? else {
+            if !self.started {
+                self.started = true;
+                self.since = nanos(now);
+            }
+            self.reading = Reading::Head(scan);
+            return Ok((skipped, Step::NeedMore));
+        };
+        let mut head = pool.take();
+        let fields = scan.fields(Section::Head);
+        let understood = parse::request_head(&input[..len], fields, &rules.methods, &mut head)
+            .and_then(|()| framing::understand(&mut head))
+            .and_then(|meaning| match rules.methods.contains(&head.method) {
+                true => Ok(meaning),
+                false => Err(Peer::MethodNotAllowed.into()),
+            });
+        let meaning = match understood {
+            Ok(meaning) => meaning,
+            Err(error) => {
+                pool.give(head);
+                return Err(error);
+            }
+        };
+        self.reading = match meaning.body {
+            BodyLength::None | BodyLength::Length(0) => Reading::Ended,
+            BodyLength::Length(length) => Reading::Length(length),
+            BodyLength::Chunked => Reading::ChunkLine,
+        };
+        self.since = nanos(now);
+        self.last = self.since;
+        self.received = 0;
+        self.max_body = limits.max_body_bytes.unwrap_or(u64::MAX);
+        (self.close, self.expect, self.upgrade) = (meaning.close, meaning.expect_continue, meaning.upgrade);
+        (self.blank, self.started) = (false, false);
+        let to = ReplyTo { asked: Asked::from(&head.method), version: head.version, close: meaning.close };
+        let seq = self.queue.open(to);
+        Ok((skipped + len, Step::Head { seq, head, body: meaning.body }))
+    }
+
+    fn read_body(&mut self, input: &[u8], now: Duration, limits: &Limits) -> Result<(usize, Step), Error> {
+        if let Reading::Length(left) = self.reading
+            && left > self.max_body.saturating_sub(self.received)
+        {
+            return Err(Peer::BodyTooLarge.into());
+        }
+        if self.expect {
+            // Bytes that come without waiting make the 100 pointless (RFC 9110 section 10.1.1).
+            if input.is_empty() {
+                return Ok((0, self.continue_now(now)));
+            }
+            self.expect = false;
+        }
+        let mut at = 0;
+        loop {
+            let rest = &input[at..];
+            match self.reading {
+                Reading::Length(left) | Reading::ChunkData(left) => {
+                    let len = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
+                    if len == 0 {
+                        return Ok((at, Step::NeedMore));
+                    }
+                    let left = left - len as u64;
+                    self.reading = match self.reading {
+                        Reading::Length(_) if left > 0 => Reading::Length(left),
+                        Reading::Length(_) => Reading::Ended,
+                        _ if left > 0 => Reading::ChunkData(left),
+                        _ => Reading::ChunkEnd,
+                    };
+                    self.received += len as u64;
+                    self.last = nanos(now);
+                    return Ok((at + len, Step::Data(at..at + len)));
+                }
+                Reading::ChunkEnd => match rest {
+                    [b'\r', b'\n', ..] => {
+                        at += 2;
+                        self.reading = Reading::ChunkLine;
+                    }
+                    [] | [b'\r'] => return Ok((at, Step::NeedMore)),
+                    _ => return Err(Peer::ChunkEnd.into()),
+                },
+                Reading::ChunkLine => {
+                    let Some((len, size)) = parse::chunk_line(rest, limits.max_chunk_line_bytes)? else {
+                        return Ok((at, Step::NeedMore));
+                    };
+                    // Compared this way round nothing can wrap.
+                    if size > self.max_body.saturating_sub(self.received) {
+                        return Err(Peer::BodyTooLarge.into());
+                    }
+                    at += len;
+                    self.reading = match size {
+                        0 => Reading::Trailers(Scan::default()),
+                        size => Reading::ChunkData(size),
+                    };
+                }
+                Reading::Trailers(mut scan) => {
+                    let Some(len) = scan.find_end(rest, Section::Trailers, limits)? else {
+                        self.reading = Reading::Trailers(scan);
+                        return Ok((at, Step::NeedMore));
+                    };
+                    let trailers = parse::trailers(&rest[..len], scan.fields(Section::Trailers))?;
+                    return Ok((at + len, self.end(trailers, now)));
+                }
+                Reading::Closed | Reading::Ended | Reading::Head(_) | Reading::Held => {
+                    return Ok((at, Step::NeedMore));
+                }
+            }
+        }
+    }
+
+    /// A 100 must not overtake the answers before it, nor follow its own.
+    fn continue_now(&mut self, now: Duration) -> Step {
+        let waiting = self.queue.last().filter(|&seq| self.queue.is_front(seq));
+        match waiting.and_then(|seq| self.queue.get(seq)) {
+            Some(exchange) if exchange.state == State::Waiting => {
+                self.expect = false;
+                self.since = nanos(now);
+                self.last = self.since;
+                Step::Continue
+            }
+            _ => Step::NeedMore,
+        }
+    }
+
+    fn end(&mut self, trailers: Headers, now: Duration) -> Step {
+        self.reading = if self.close {
+            Reading::Closed
+        } else if self.upgrade && !self.queue.is_empty() {
+            Reading::Held
+        } else {
+            Reading::Head(Scan::default())
+        };
+        self.since = nanos(now);
+        Step::End { seq: self.queue.newest(), trailers }
+    }
+
+    fn fail(&mut self, error: Error, input: &[u8]) -> Step {
+        let in_body = self.is_in_body();
+        self.reading = Reading::Closed;
+        if error.status().is_none() {
+            return Step::Fail { seq: None, error };
+        }
+        let seq = if in_body {
+            self.close_last();
+            self.queue.newest()
+        } else {
+            // The answer is framed by what was asked even if the rest of the head is refused.
+            let line = input.strip_prefix(b"\r\n").unwrap_or(input);
+            let asked = if line.starts_with(b"HEAD ") { Asked::Head } else { Asked::Other };
+            self.queue.open(ReplyTo { asked, version: Version::Http11, close: true })
+        };
+        Step::Fail { seq: Some(seq), error }
+    }
+
+    fn is_in_body(&self) -> bool {
+        !matches!(self.reading, Reading::Closed | Reading::Ended | Reading::Head(_) | Reading::Held)
+    }
+
+    /// Makes the last request the last of the connection.
+    fn close_last(&mut self) {
+        self.close = true;
+        if let Some(exchange) = self.queue.last().and_then(|seq| self.queue.get_mut(seq)) {
+            exchange.to.close = true;
+        }
+    }
+
+    /// Reads nothing more that belongs to a later request than `seq`.
+    fn close_after(&mut self, seq: Seq) {
+        let own_body =
+            self.queue.last() == Some(seq) && (self.is_in_body() || self.reading == Reading::Ended);
+        self.close = true;
+        if !own_body {
+            self.reading = Reading::Closed;
+        }
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,236 @@
+//! Requests that were read and not yet answered, in the order in which their answers must leave.
+
+use std::collections::VecDeque;
+
+use crate::encode::{Mode, ReplyTo};
+
+/// Names an exchange for the life of its connection; numbers are never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Seq(u64);
+
+/// A request and what is known of its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exchange {
+    pub(crate) to: ReplyTo,
+    pub(crate) state: State,
+}
+
+/// How far an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Its head is not written.
+    Waiting,
+    /// Its head is written, its end is not.
+    Streaming(Mode),
+    /// All of it is written.
+    Done,
+}
+
+/// Where the bytes of an answer go.
+#[derive(Debug)]
+pub(crate) enum Turn<'a, B> {
+    /// To the connection.
+    Now(&'a mut Exchange),
+    /// Into a buffer that is kept until the answers before it have left.
+    Later(&'a mut Exchange, &'a mut B),
+    /// Nowhere: the exchange is over, or one before it ends the connection.
+    Gone,
+}
+
+/// What became of the queue when the answer at its front was done.
+#[derive(Debug)]
+pub(crate) enum Advance<B> {
+    /// This exchange is at the front now; what it wrote so far follows the answer before it.
+    Turn(Seq, B),
+    /// Every request is answered.
+    Empty,
+    /// That answer was the last: flush, then close. The exchanges behind it are void; drop them with nothing held.
+    Last(Option<Box<VecDeque<(Exchange, B)>>>),
+}
+
+/// The exchanges of a connection, oldest first.
+///
+/// The front one, which writes straight to the connection, lies inline, so that a connection without pipelined
+/// requests allocates nothing here.
+#[derive(Debug)]
+pub(crate) struct Queue<B> {
+    /// Number of the next exchange; the front one has `next - len`.
+    next: u64,
+    front: Option<Exchange>,
+    /// Never `Some` and empty, and never `Some` while `front` is `None`.
+    rest: Option<Box<VecDeque<(Exchange, B)>>>,
+}
+
+impl<B: Default> Queue<B> {
+    pub(crate) fn new() -> Queue<B> {
+        Queue { next: 0, front: None, rest: None }
+    }
+
+    /// Puts an exchange behind the others.
+    pub(crate) fn open(&mut self, to: ReplyTo) -> Seq {
+        let exchange = Exchange { to, state: State::Waiting };
+        if self.front.is_none() {
+            self.front = Some(exchange);
+        } else {
+            self.rest.get_or_insert_default().push_back((exchange, B::default()));
+        }
+        self.next += 1;
+        Seq(self.next - 1)
+    }
+
+    /// Takes the front exchange out if its answer is done.
+    ///
+    /// Call it until it gives `None`: the next one may have been done long ago.
+    pub(crate) fn advance(&mut self) -> Option<Advance<B>> {
+        let front = self.front.filter(|front| front.state == State::Done)?;
+        self.front = None;
+        if front.to.close {
+            // Numbers stay valid: with nothing in the queue, `next` is also the front's.
+            return Some(Advance::Last(self.rest.take()));
+        }
+        let Some((exchange, held)) = self.rest.as_mut().and_then(|rest| rest.pop_front()) else {
+            return Some(Advance::Empty);
+        };
+        if self.rest.as_ref().is_some_and(|rest| rest.is_empty()) {
+            self.rest = None;
+        }
+        self.front = Some(exchange);
+        Some(Advance::Turn(self.first(), held))
+    }
+
+    /// Where the answer of `seq` is to be written.
+    pub(crate) fn turn(&mut self, seq: Seq) -> Turn<'_, B> {
+        let Some(index) = self.index(seq) else { return Turn::Gone };
+        if self.exchanges().take(index).any(|exchange| exchange.to.close) {
+            return Turn::Gone;
+        }
+        if index == 0 {
+            return self.front.as_mut().map_or(Turn::Gone, Turn::Now);
+        }
+        match self.rest.as_mut().and_then(|rest| rest.get_mut(index - 1)) {
+            Some((exchange, held)) => Turn::Later(exchange, held),
+            None => Turn::Gone,
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self, seq: Seq) -> Option<&mut Exchange> {
+        match self.index(seq)? {
+            0 => self.front.as_mut(),
+            index => self.rest.as_mut()?.get_mut(index - 1).map(|(exchange, _)| exchange),
+        }
+    }
+
+    pub(crate) fn get(&self, seq: Seq) -> Option<&Exchange> {
+        self.exchanges().nth(self.index(seq)?)
+    }
+
+    /// The exchange that was opened last, if it is still there.
+    pub(crate) fn last(&self) -> Option<Seq> {
+        self.front.map(|_| Seq(self.next - 1))
+    }
+
+    /// The number that was given last, also when its exchange is over.
+    pub(crate) fn newest(&self) -> Seq {
+        Seq(self.next.saturating_sub(1))
+    }
+
+    /// Exchanges that are not over.
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.front.is_some()) + self.rest.as_ref().map_or(0, |rest| rest.len())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.front.is_none()
+    }
+
+    /// True if `seq` is the exchange whose answer is due on the wire.
+    pub(crate) fn is_front(&self, seq: Seq) -> bool {
+        self.front.is_some() && seq == self.first()
+    }
+
+    fn first(&self) -> Seq {
+        Seq(self.next - self.len() as u64)
+    }
+
+    fn index(&self, seq: Seq) -> Option<usize> {
+        let index = usize::try_from(seq.0.checked_sub(self.first().0)?).ok()?;
+        (index < self.len()).then_some(index)
+    }
+
+    fn exchanges(&self) -> impl Iterator<Item = &Exchange> {
+        self.front.iter().chain(self.rest.iter().flat_map(|rest| rest.iter().map(|(exchange, _)| exchange)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::framing::Asked;
+    use crate::head::Version;
+
+    const TO: ReplyTo = ReplyTo { asked: Asked::Other, version: Version::Http11, close: false };
+
+    fn done(queue: &mut Queue<Vec<u8>>, seq: Seq) {
+        queue.get_mut(seq).unwrap().state = State::Done;
+    }
+
+    fn write(queue: &mut Queue<Vec<u8>>, seq: Seq, wire: &mut Vec<u8>, text: &str) -> bool {
+        match queue.turn(seq) {
+            Turn::Now(_) => wire.extend_from_slice(text.as_bytes()),
+            Turn::Later(_, held) => held.extend_from_slice(text.as_bytes()),
+            Turn::Gone => return false,
+        }
+        true
+    }
+
+    #[test]
+    fn answers_leave_in_order_whatever_order_they_come_in() {
+        let mut queue = Queue::<Vec<u8>>::new();
+        let mut wire = Vec::new();
+        let seqs = [queue.open(TO), queue.open(TO), queue.open(TO)];
+        assert!(write(&mut queue, seqs[2], &mut wire, "c"));
+        done(&mut queue, seqs[2]);
+        assert!(write(&mut queue, seqs[1], &mut wire, "b"));
+        assert!(queue.advance().is_none());
+        assert!(write(&mut queue, seqs[0], &mut wire, "a"));
+        done(&mut queue, seqs[0]);
+        let Some(Advance::Turn(seq, held)) = queue.advance() else { panic!("the second is next") };
+        assert_eq!(seq, seqs[1]);
+        wire.extend(held);
+        assert!(queue.advance().is_none(), "the second is not done");
+        assert!(write(&mut queue, seqs[1], &mut wire, "B"));
+        done(&mut queue, seqs[1]);
+        let Some(Advance::Turn(_, held)) = queue.advance() else { panic!("the third is next") };
+        wire.extend(held);
+        assert!(matches!(queue.advance(), Some(Advance::Empty)));
+        assert!(queue.advance().is_none());
+        assert_eq!(wire, b"abBc");
+        assert!(queue.rest.is_none(), "an idle queue holds no memory");
+        assert!(!write(&mut queue, seqs[2], &mut wire, "late"));
+    }
+
+    #[test]
+    fn nothing_follows_an_answer_that_closes() {
+        let mut queue = Queue::<Vec<u8>>::new();
+        let mut wire = Vec::new();
+        let first = queue.open(ReplyTo { close: true, ..TO });
+        let second = queue.open(TO);
+        assert!(!write(&mut queue, second, &mut wire, "void"));
+        done(&mut queue, first);
+        let Some(Advance::Last(rest)) = queue.advance() else { panic!("the first closes") };
+        assert_eq!(rest.map(|rest| rest.len()), Some(1));
+        assert!(queue.is_empty() && queue.get(second).is_none() && queue.get(first).is_none());
+    }
+
+    #[test]
+    fn numbers_are_not_used_again() {
+        let mut queue = Queue::<Vec<u8>>::new();
+        let first = queue.open(TO);
+        assert!(queue.is_front(first) && queue.last() == Some(first));
+        done(&mut queue, first);
+        assert!(matches!(queue.advance(), Some(Advance::Empty)));
+        let second = queue.open(TO);
+        assert_ne!(first, second);
+        assert!(queue.get(first).is_none() && queue.get(second).is_some());
+    }
+}

@@ -1,0 +1,557 @@
+//! Writes heads, chunk frames and error pages; nothing here allocates beyond the output.
+
+use crate::date::DATE_LEN;
+use crate::error::{Caller, Error};
+use crate::framing::{self, Asked, Connection};
+use crate::head::{Headers, MethodSet, Version, reason_phrase, token};
+
+/// The interim answer that lets a client send its body (RFC 9110 section 15.2.1).
+pub(crate) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+/// What follows the data of a chunk.
+pub(crate) const CHUNK_END: &[u8] = b"\r\n";
+/// evhttp's default for a body whose type the program did not say.
+pub(crate) const DEFAULT_CONTENT_TYPE: &[u8] = b"text/html; charset=ISO-8859-1";
+
+/// What an answer depends on in the request it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReplyTo {
+    pub(crate) asked: Asked,
+    pub(crate) version: Version,
+    /// The connection ends after this answer. An HTTP/1.0 request without it has asked for keep-alive.
+    pub(crate) close: bool,
+}
+
+/// The body an answer is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Payload {
+    /// All of it is there, of that length.
+    Whole(u64),
+    /// It comes in pieces.
+    Stream,
+}
+
+/// How the body of an answer goes on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// In chunks.
+    Chunked,
+    /// As it is; that many bytes are still due.
+    Length(u64),
+    /// Not at all: bytes that the program gives are dropped.
+    Nothing,
+    /// As it is, up to the end of the connection.
+    UntilClose,
+}
+
+/// What a written head binds the connection to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Delivery {
+    pub(crate) mode: Mode,
+    pub(crate) close: bool,
+}
+
+/// What the server adds to every answer that lacks it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Automatic<'a> {
+    pub(crate) date: &'a [u8; DATE_LEN],
+    /// `None` adds no Content-Type.
+    pub(crate) content_type: Option<&'a [u8]>,
+}
+
+/// The parts of an answer's head that the program chose.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReplyHead<'a> {
+    /// 100 to 999.
+    pub(crate) status: u16,
+    /// `None` for the standard phrase, empty for none.
+    pub(crate) reason: Option<&'a str>,
+    pub(crate) headers: &'a Headers,
+}
+
+/// Appends the head of an answer to `out`.
+///
+/// The order is evhttp's: status line, the program's fields as they were added, Transfer-Encoding, Date,
+/// Content-Length, Content-Type, Connection. The version is always ours (RFC 9110 section 2.5). Framing is never
+/// left to the program: its Transfer-Encoding is dropped; its Content-Length counts where the length cannot be known
+/// better, in a stream, in an answer to HEAD without a body and in a 304; a Connection field that says otherwise than
+/// what happens is replaced.
+///
+/// # Errors
+/// Nothing is written if the status is outside 100 to 999, the reason has a control character, or the Content-Length
+/// of a stream is not a number.
+pub(crate) fn reply_head(
+    out: &mut Vec<u8>,
+    to: ReplyTo,
+    head: &ReplyHead<'_>,
+    payload: Payload,
+    automatic: Automatic<'_>,
+) -> Result<Delivery, Error> {
+    let ReplyHead { status, reason, headers } = *head;
+    if !(100..=999).contains(&status) {
+        return Err(Caller::Status.into());
+    }
+    let reason = reason.unwrap_or_else(|| reason_phrase(status)).as_bytes();
+    if !token::is_field_text(reason) {
+        return Err(Caller::Reason.into());
+    }
+    let described = framing::content_allowed(to.asked, status);
+    let given = given_length(headers, to.asked, status, payload)?;
+    let (length, mode) = plan(to, status, payload, given);
+    // An interim answer and a change of protocol do not end anything.
+    let interim = status < 200;
+    let mut close = !interim && (to.close || mode == Mode::UntilClose);
+
+    out.reserve(headers.bytes.len() + 4 * headers.len() + reason.len() + 160);
+    out.extend_from_slice(b"HTTP/1.1 ");
+    push_decimal(out, u64::from(status));
+    out.push(b' ');
+    out.extend_from_slice(reason);
+    out.extend_from_slice(b"\r\n");
+
+    let (mut has_date, mut has_type, mut has_length) = (false, false, false);
+    for (name, value) in headers.raw() {
+        match name.len() {
+            4 => has_date |= name.eq_ignore_ascii_case(b"date"),
+            10 if name.eq_ignore_ascii_case(b"connection") => {
+                let mut options = Connection::default();
+                options.add(value);
+                close |= !interim && options.close;
+                if close {
+                    continue;
+                }
+            }
+            12 => has_type |= name.eq_ignore_ascii_case(b"content-type"),
+            14 if name.eq_ignore_ascii_case(b"content-length") => {
+                if given.is_none() || has_length {
+                    continue;
+                }
+                has_length = true;
+            }
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => continue,
+            _ => {}
+        }
+        push_field(out, name, value);
+    }
+    if mode == Mode::Chunked {
+        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+    }
+    if !has_date {
+        push_field(out, b"Date", automatic.date);
+    }
+    if let (Some(length), false) = (length, has_length) {
+        out.extend_from_slice(b"Content-Length: ");
+        push_decimal(out, length);
+        out.extend_from_slice(b"\r\n");
+    }
+    if let (Some(content_type), false, true) =
+        (automatic.content_type, has_type, described && payload != Payload::Whole(0))
+    {
+        push_field(out, b"Content-Type", content_type);
+    }
+    if close {
+        out.extend_from_slice(b"Connection: close\r\n");
+    } else if to.version == Version::Http10 && !interim {
+        out.extend_from_slice(b"Connection: keep-alive\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+    Ok(Delivery { mode, close })
+}
+
+/// The program's own Content-Length, where it counts.
+fn given_length(
+    headers: &Headers,
+    asked: Asked,
+    status: u16,
+    payload: Payload,
+) -> Result<Option<u64>, Error> {
+    let counts = match payload {
+        _ if !framing::length_allowed(asked, status) || status == 205 => false,
+        Payload::Stream => true,
+        Payload::Whole(0) => asked == Asked::Head || status == 304,
+        Payload::Whole(_) => status == 304,
+    };
+    match headers.get("content-length") {
+        Some(value) if counts => match framing::decimal(value.as_bytes()) {
+            Some(length) => Ok(Some(length)),
+            None => Err(Caller::ContentLength.into()),
+        },
+        _ => Ok(None),
+    }
+}
+
+/// The Content-Length to write, and how the body goes out.
+fn plan(to: ReplyTo, status: u16, payload: Payload, given: Option<u64>) -> (Option<u64>, Mode) {
+    if status == 205 {
+        return (Some(0), Mode::Nothing);
+    }
+    if !framing::content_allowed(to.asked, status) {
+        return (given, Mode::Nothing);
+    }
+    if to.asked == Asked::Head {
+        // Without a body the length of GET's is not known, and RFC 9110 section 9.3.2 lets it be left out.
+        let length = match payload {
+            Payload::Whole(length) if length > 0 => Some(length),
+            _ => given,
+        };
+        return (length, Mode::Nothing);
+    }
+    match (payload, given) {
+        (Payload::Whole(length), _) | (Payload::Stream, Some(length)) => (Some(length), Mode::Length(length)),
+        (Payload::Stream, None) if to.version == Version::Http11 => (None, Mode::Chunked),
+        (Payload::Stream, None) => (None, Mode::UntilClose),
+    }
+}
+
+/// Appends a whole error answer as `evhttp_send_error` makes it: it always closes, and `reason` stands both in the
+/// status line and, escaped, in the page.
+///
+/// `allow` is for 405, which must list the methods (RFC 9110 section 15.5.6). A `reason` with control characters is
+/// left out of the status line.
+#[doc(alias = "evhttp_send_error")]
+pub(crate) fn error_reply(
+    out: &mut Vec<u8>,
+    asked: Asked,
+    status: u16,
+    reason: Option<&str>,
+    allow: Option<&MethodSet>,
+    date: &[u8; DATE_LEN],
+) {
+    let phrase = reason.filter(|reason| token::is_field_text(reason.as_bytes()));
+    out.extend_from_slice(b"HTTP/1.1 ");
+    push_decimal(out, u64::from(status));
+    out.push(b' ');
+    out.extend_from_slice(phrase.unwrap_or_else(|| reason_phrase(status)).as_bytes());
+    out.extend_from_slice(b"\r\nContent-Type: text/html\r\nConnection: close\r\n");
+    if let Some(methods) = allow {
+        out.extend_from_slice(b"Allow: ");
+        for (index, method) in methods.iter().enumerate() {
+            out.extend_from_slice(if index > 0 { b", " } else { b"" });
+            out.extend_from_slice(method.as_str().as_bytes());
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+    push_field(out, b"Date", date);
+    if framing::length_allowed(asked, status) {
+        out.extend_from_slice(b"Content-Length: ");
+        let content = framing::content_allowed(asked, status);
+        push_decimal(out, if content { error_page_len(status, reason) } else { 0 });
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+    if framing::body_allowed(asked, status) {
+        error_page(&mut |piece| out.extend_from_slice(piece), status, reason);
+    }
+}
+
+fn error_page_len(status: u16, reason: Option<&str>) -> u64 {
+    let mut len = 0;
+    error_page(&mut |piece| len += piece.len() as u64, status, reason);
+    len
+}
+
+/// Hands the pieces of evhttp's default page to `put`.
+fn error_page(put: &mut dyn FnMut(&[u8]), status: u16, reason: Option<&str>) {
+    let mut digits = [0; 20];
+    let code = decimal_digits(&mut digits, u64::from(status));
+    let phrase = reason_phrase(status).as_bytes();
+    put(b"<html><head><title>");
+    put(code);
+    put(b" ");
+    put(phrase);
+    put(b"</title></head><body><h1>");
+    put(code);
+    put(b" ");
+    put(phrase);
+    put(b"</h1>");
+    escape_html(put, reason.unwrap_or_default().as_bytes());
+    put(b"</body></html>");
+}
+
+/// Hands `text` to `put` with the five characters that mean something in HTML replaced.
+#[doc(alias = "evhttp_htmlescape")]
+fn escape_html(put: &mut dyn FnMut(&[u8]), text: &[u8]) {
+    let mut rest = text;
+    while let Some(at) = rest.iter().position(|byte| b"<>\"'&".contains(byte)) {
+        put(&rest[..at]);
+        put(match rest[at] {
+            b'<' => b"&lt;",
+            b'>' => b"&gt;",
+            b'"' => b"&quot;",
+            b'\'' => b"&#039;",
+            _ => b"&amp;",
+        });
+        rest = &rest[at + 1..];
+    }
+    put(rest);
+}
+
+/// Appends the line that goes before a chunk of `len` bytes, which must not be zero: that would end the body.
+///
+/// The data and [`CHUNK_END`] follow.
+pub(crate) fn chunk_start(out: &mut Vec<u8>, len: u64) {
+    debug_assert_ne!(len, 0, "an empty chunk ends the body");
+    let mut digits = [0; 16];
+    let mut at = digits.len();
+    let mut rest = len;
+    loop {
+        at -= 1;
+        digits[at] = b"0123456789abcdef"[(rest & 15) as usize];
+        rest >>= 4;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the last chunk and the trailers, which end a chunked body.
+pub(crate) fn last_chunk(out: &mut Vec<u8>, trailers: Option<&Headers>) {
+    out.extend_from_slice(b"0\r\n");
+    for (name, value) in trailers.into_iter().flat_map(Headers::raw) {
+        push_field(out, name, value);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn push_decimal(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(decimal_digits(&mut [0; 20], number));
+}
+
+/// The decimal digits of `number`, right-aligned in `digits`.
+fn decimal_digits(digits: &mut [u8; 20], mut number: u64) -> &[u8] {
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &digits[at..];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATE: &[u8; DATE_LEN] = b"Sun, 06 Nov 1994 08:49:37 GMT";
+    const GET: ReplyTo = ReplyTo { asked: Asked::Other, version: Version::Http11, close: false };
+    const HEAD: ReplyTo = ReplyTo { asked: Asked::Head, ..GET };
+    const HTTP10: ReplyTo = ReplyTo { version: Version::Http10, close: true, ..GET };
+    const DATE_LINE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT|";
+    const TYPE_LINE: &str = "Content-Type: text/html; charset=ISO-8859-1|";
+
+    fn headers(fields: &[(&str, &str)]) -> Headers {
+        let mut headers = Headers::new();
+        fields.iter().for_each(|(name, value)| headers.add(name, value).unwrap());
+        headers
+    }
+
+    /// The head with `|` for CRLF, `D` and `T` for the default Date and Content-Type lines, and what it binds to.
+    fn reply(to: ReplyTo, status: u16, fields: &[(&str, &str)], payload: Payload) -> (String, Delivery) {
+        let mut out = Vec::new();
+        let automatic = Automatic { date: DATE, content_type: Some(DEFAULT_CONTENT_TYPE) };
+        let head = ReplyHead { status, reason: None, headers: &headers(fields) };
+        let delivery = reply_head(&mut out, to, &head, payload, automatic).unwrap();
+        let text = String::from_utf8(out).unwrap().replace("\r\n", "|");
+        (text.replace(DATE_LINE, "D|").replace(TYPE_LINE, "T|"), delivery)
+    }
+
+    #[track_caller]
+    fn check(
+        to: ReplyTo,
+        status: u16,
+        fields: &[(&str, &str)],
+        payload: Payload,
+        text: &str,
+        mode: Mode,
+        close: bool,
+    ) {
+        assert_eq!(reply(to, status, fields, payload), (text.to_string(), Delivery { mode, close }));
+    }
+
+    #[test]
+    fn automatic_fields_follow_the_programs_in_evhttps_order() {
+        let fields = [("X-B", "1"), ("X-A", "2")];
+        let text = "HTTP/1.1 200 OK|X-B: 1|X-A: 2|D|Content-Length: 5|T||";
+        check(GET, 200, &fields, Payload::Whole(5), text, Mode::Length(5), false);
+        let text = "HTTP/1.1 200 OK|D|Content-Length: 0||";
+        check(GET, 200, &[], Payload::Whole(0), text, Mode::Length(0), false);
+        let fields = [("date", "x"), ("content-type", "a/b")];
+        let text = "HTTP/1.1 404 Not Found|date: x|content-type: a/b|Content-Length: 1|Connection: close||";
+        check(ReplyTo { close: true, ..GET }, 404, &fields, Payload::Whole(1), text, Mode::Length(1), true);
+    }
+
+    #[test]
+    fn a_head_answer_has_the_length_of_get() {
+        let text = "HTTP/1.1 200 OK|D|Content-Length: 5|T||";
+        check(HEAD, 200, &[], Payload::Whole(5), text, Mode::Nothing, false);
+        check(HEAD, 200, &[], Payload::Whole(0), "HTTP/1.1 200 OK|D||", Mode::Nothing, false);
+        let text = "HTTP/1.1 200 OK|Content-Length: 77|D||";
+        check(HEAD, 200, &[("Content-Length", "77")], Payload::Whole(0), text, Mode::Nothing, false);
+        check(HEAD, 200, &[], Payload::Stream, "HTTP/1.1 200 OK|D|T||", Mode::Nothing, false);
+    }
+
+    #[test]
+    fn answers_without_content_have_neither_length_nor_coding() {
+        let fields = [("Content-Length", "5"), ("Transfer-Encoding", "chunked")];
+        for payload in [Payload::Whole(5), Payload::Stream] {
+            check(GET, 204, &fields, payload, "HTTP/1.1 204 No Content|D||", Mode::Nothing, false);
+            let text = "HTTP/1.1 103 Early Hints|D||";
+            check(ReplyTo { close: true, ..GET }, 103, &fields, payload, text, Mode::Nothing, false);
+            let text = "HTTP/1.1 304 Not Modified|Content-Length: 5|D||";
+            check(GET, 304, &fields, payload, text, Mode::Nothing, false);
+            check(GET, 304, &[], payload, "HTTP/1.1 304 Not Modified|D||", Mode::Nothing, false);
+            let text = "HTTP/1.1 205 Reset Content|D|Content-Length: 0||";
+            check(GET, 205, &fields, payload, text, Mode::Nothing, false);
+        }
+        let connect = ReplyTo { asked: Asked::Connect, ..GET };
+        check(connect, 200, &fields, Payload::Whole(0), "HTTP/1.1 200 OK|D||", Mode::Nothing, false);
+        let upgrade = [("Connection", "Upgrade"), ("Upgrade", "websocket")];
+        let text = "HTTP/1.1 101 Switching Protocols|Connection: Upgrade|Upgrade: websocket|D||";
+        check(ReplyTo { close: true, ..GET }, 101, &upgrade, Payload::Whole(0), text, Mode::Nothing, false);
+    }
+
+    #[test]
+    fn streams_are_chunked_only_where_the_client_understands_it() {
+        let text = "HTTP/1.1 200 OK|Transfer-Encoding: chunked|D|T||";
+        check(GET, 200, &[], Payload::Stream, text, Mode::Chunked, false);
+        let text = "HTTP/1.1 200 OK|D|T|Connection: close||";
+        check(HTTP10, 200, &[], Payload::Stream, text, Mode::UntilClose, true);
+        let keep = ReplyTo { close: false, ..HTTP10 };
+        check(keep, 200, &[], Payload::Stream, text, Mode::UntilClose, true);
+        let text = "HTTP/1.1 200 OK|Content-Length: 9|D|T|Connection: keep-alive||";
+        check(keep, 200, &[("Content-Length", "9")], Payload::Stream, text, Mode::Length(9), false);
+    }
+
+    #[test]
+    fn framing_is_not_left_to_the_program() {
+        let fields = [("Content-Length", "99"), ("Transfer-Encoding", "gzip"), ("content-length", "1")];
+        let text = "HTTP/1.1 200 OK|D|Content-Length: 5|T||";
+        check(GET, 200, &fields, Payload::Whole(5), text, Mode::Length(5), false);
+        let text = "HTTP/1.1 200 OK|Content-Length: 99|D|T||";
+        check(GET, 200, &fields, Payload::Stream, text, Mode::Length(99), false);
+    }
+
+    #[test]
+    fn connection_says_what_happens() {
+        let text = "HTTP/1.1 200 OK|D|Content-Length: 1|T|Connection: close||";
+        for value in ["close", "foo, Close"] {
+            check(GET, 200, &[("Connection", value)], Payload::Whole(1), text, Mode::Length(1), true);
+        }
+        let closing = ReplyTo { close: true, ..GET };
+        check(closing, 200, &[("connection", "keep-alive")], Payload::Whole(1), text, Mode::Length(1), true);
+        check(HTTP10, 200, &[], Payload::Whole(1), text, Mode::Length(1), true);
+        let keep = ReplyTo { close: false, ..HTTP10 };
+        let text = "HTTP/1.1 200 OK|D|Content-Length: 1|T|Connection: keep-alive||";
+        check(keep, 200, &[], Payload::Whole(1), text, Mode::Length(1), false);
+    }
+
+    #[test]
+    fn a_bad_head_writes_nothing() {
+        let mut out = Vec::new();
+        let automatic = Automatic { date: DATE, content_type: None };
+        let bad_length = headers(&[("Content-Length", "x")]);
+        let none = Headers::new();
+        for (status, reason, headers) in [
+            (99, None, &none),
+            (1000, None, &none),
+            (200, Some("a\r\nX: y"), &none),
+            (200, Some("\0"), &none),
+            (200, None, &bad_length),
+        ] {
+            let head = ReplyHead { status, reason, headers };
+            assert!(
+                reply_head(&mut out, GET, &head, Payload::Stream, automatic).is_err_and(|e| e.is_caller())
+            );
+        }
+        assert!(out.is_empty());
+        let head = ReplyHead { status: 999, reason: Some(""), headers: &none };
+        reply_head(&mut out, GET, &head, Payload::Whole(0), automatic).unwrap();
+        assert!(out.starts_with(b"HTTP/1.1 999 \r\n"));
+    }
+
+    fn error_text(
+        asked: Asked,
+        status: u16,
+        reason: Option<&str>,
+        allow: Option<&MethodSet>,
+    ) -> (String, String) {
+        let mut out = Vec::new();
+        error_reply(&mut out, asked, status, reason, allow, DATE);
+        let text = String::from_utf8(out).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        (head.replace("\r\n", "|"), body.to_string())
+    }
+
+    #[test]
+    fn error_pages_are_evhttps() {
+        let (head, body) = error_text(Asked::Other, 500, Some("Oops"), None);
+        assert_eq!(
+            head,
+            "HTTP/1.1 500 Oops|Content-Type: text/html|Connection: close|Date: Sun, 06 Nov 1994 08:49:37 GMT|\
+             Content-Length: 117"
+        );
+        assert_eq!(
+            body,
+            "<html><head><title>500 Internal Server Error</title></head><body><h1>500 Internal Server Error</h1>Oops\
+             </body></html>"
+        );
+        for (status, len) in [(400, 93), (501, 101), (417, 107), (503, 109), (404, 89)] {
+            let (head, body) = error_text(Asked::Other, status, None, None);
+            assert_eq!(body.len(), len);
+            assert!(head.ends_with(&format!("Content-Length: {len}")));
+        }
+    }
+
+    #[test]
+    fn error_pages_escape_the_reason_and_obey_head() {
+        let (head, body) = error_text(Asked::Other, 404, Some("<b a=\"1\" c='2'>&"), None);
+        assert!(head.contains(" <b a=\"1\" c='2'>&|"));
+        assert!(body.contains("</h1>&lt;b a=&quot;1&quot; c=&#039;2&#039;&gt;&amp;</body>"), "{body}");
+        assert!(head.ends_with(&format!("Content-Length: {}", body.len())));
+
+        let (head, body) = error_text(Asked::Head, 404, None, None);
+        assert!(head.ends_with("Content-Length: 89") && body.is_empty());
+
+        let (head, _) = error_text(Asked::Other, 500, Some("a\r\nX: y"), None);
+        assert!(head.starts_with("HTTP/1.1 500 Internal Server Error|"));
+    }
+
+    #[test]
+    fn a_405_lists_the_methods() {
+        let (head, _) = error_text(Asked::Other, 405, None, Some(&MethodSet::default()));
+        assert!(head.contains("|Allow: GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS|"), "{head}");
+    }
+
+    #[test]
+    fn chunk_sizes_are_lower_case_hexadecimal() {
+        let mut out = Vec::new();
+        for len in [1, 15, 16, 0xabc, 1 << 32, u64::MAX] {
+            chunk_start(&mut out, len);
+        }
+        assert_eq!(out, b"1\r\nf\r\n10\r\nabc\r\n100000000\r\nffffffffffffffff\r\n");
+        out.clear();
+        last_chunk(&mut out, None);
+        last_chunk(&mut out, Some(&headers(&[("X-Sum", "1")])));
+        assert_eq!(out, b"0\r\n\r\n0\r\nX-Sum: 1\r\n\r\n");
+    }
+
+    #[test]
+    fn numbers_are_written_in_full() {
+        let mut out = Vec::new();
+        for number in [0, 9, 10, 1234567890, u64::MAX] {
+            push_decimal(&mut out, number);
+            out.push(b' ');
+        }
+        assert_eq!(out, b"0 9 10 1234567890 18446744073709551615 ");
+    }
+}

@@ -1,0 +1,140 @@
+//! What the head of a message is made of: method, version, target, header fields.
+
+mod headers;
+mod method;
+mod status;
+pub(crate) mod token;
+
+pub(crate) use headers::{Field, Span};
+pub use headers::{HeaderValue, Headers};
+pub use method::{Method, MethodSet};
+pub(crate) use status::reason_phrase;
+
+/// A version of HTTP that this crate speaks.
+///
+/// A request that names a later 1.x is served as HTTP/1.1 (RFC 9110 section 2.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Version {
+    /// HTTP/1.0.
+    Http10,
+    /// HTTP/1.1.
+    Http11,
+}
+
+/// The head of a request, over one copy of its bytes.
+///
+/// Every span points into `headers.bytes`, which holds the request line and all fields as they came.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestHead {
+    pub(crate) method: Method,
+    pub(crate) version: Version,
+    pub(crate) target: Span,
+    pub(crate) path: Span,
+    pub(crate) query: Option<Span>,
+    /// The host to serve: the authority of the target if it has one (RFC 9112 section 3.2.2), else the Host field.
+    pub(crate) host: Option<Span>,
+    pub(crate) headers: Headers,
+}
+
+impl RequestHead {
+    /// A head to be filled by the parser; allocates nothing.
+    pub(crate) const fn empty() -> RequestHead {
+        RequestHead {
+            method: Method::GET,
+            version: Version::Http11,
+            target: Span { start: 0, len: 0 },
+            path: Span { start: 0, len: 0 },
+            query: None,
+            host: None,
+            headers: Headers::new(),
+        }
+    }
+
+    pub(crate) fn method(&self) -> &Method {
+        &self.method
+    }
+
+    pub(crate) fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The fields. They cannot be changed: the target lies in the same memory.
+    pub(crate) fn headers(&self) -> &Headers {
+        &self.headers
+    }
+
+    /// The target as it stands on the request line; printable ASCII.
+    pub(crate) fn target(&self) -> &str {
+        self.text(self.target)
+    }
+
+    /// The path, split off before anything is decoded; `/` if an absolute target has none.
+    ///
+    /// `*` for the asterisk-form, empty for CONNECT.
+    pub(crate) fn path(&self) -> &str {
+        match self.text(self.path) {
+            "" if self.method != Method::CONNECT => "/",
+            path => path,
+        }
+    }
+
+    /// What follows the first `?`, undecoded; `None` without one, empty if nothing follows.
+    pub(crate) fn query(&self) -> Option<&str> {
+        self.query.map(|span| self.text(span))
+    }
+
+    /// Host and port as sent; `None` in an HTTP/1.0 request without either.
+    pub(crate) fn host(&self) -> Option<&str> {
+        self.host.map(|span| self.text(span))
+    }
+
+    fn text(&self, span: Span) -> &str {
+        std::str::from_utf8(span.slice(&self.headers.bytes)).unwrap_or_default()
+    }
+}
+
+/// Heads that were used, kept for their memory.
+///
+/// It belongs to a server, so that an idle connection holds none: `take` hands one out, `give` takes it back.
+#[derive(Debug, Default)]
+pub(crate) struct HeadPool {
+    heads: Vec<RequestHead>,
+}
+
+impl HeadPool {
+    /// Heads kept at most: enough for a pipelined batch, little beside one connection's buffer.
+    const MAX_HEADS: usize = 32;
+    /// A head that grew beyond this is freed, so that one large request does not hold memory for ever.
+    const MAX_CAPACITY: usize = 8 << 10;
+
+    pub(crate) fn take(&mut self) -> RequestHead {
+        self.heads.pop().unwrap_or_else(RequestHead::empty)
+    }
+
+    pub(crate) fn give(&mut self, mut head: RequestHead) {
+        if self.heads.len() < HeadPool::MAX_HEADS && head.headers.capacity() <= HeadPool::MAX_CAPACITY {
+            head.headers.clear();
+            self.heads.push(head);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pool_keeps_small_heads_and_frees_large_ones() {
+        let mut pool = HeadPool::default();
+        let mut head = pool.take();
+        head.headers.add("a", "b").unwrap();
+        let held = head.headers.capacity();
+        pool.give(head);
+        assert_eq!(pool.take().headers.capacity(), held);
+
+        let mut head = pool.take();
+        head.headers.add("a", "x".repeat(HeadPool::MAX_CAPACITY)).unwrap();
+        pool.give(head);
+        assert_eq!(pool.take().headers.capacity(), 0);
+    }
+}

@@ -1,0 +1,343 @@
+//! Finds the end of a head while its bytes come in, and takes a whole head apart.
+
+use std::mem::MaybeUninit;
+
+use crate::error::{Error, Peer};
+use crate::head::{Field, Headers, Method, MethodSet, RequestHead, Span, Version};
+use crate::limits::Limits;
+use crate::parse::target;
+
+/// Where the search for an empty line stopped, so that no byte is searched twice.
+///
+/// It counts from the first byte of the section and is void once bytes of it are consumed.
+/// `line <= at`, and everything before `line` is whole lines that end with CRLF.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scan {
+    at: u32,
+    line: u32,
+    lines: u32,
+}
+
+/// What is searched, which decides the limits and their answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Section {
+    /// A request line and fields.
+    Head,
+    /// Fields only.
+    Trailers,
+}
+
+/// Bound on a section that the program left without one: a position must fit 32 bits with room to spare.
+const MAX_SECTION: usize = 1 << 30;
+
+impl Scan {
+    /// Looks for the empty line that ends the section at the start of `input`; returns the length of the section with
+    /// that line, or `None` if more bytes are needed.
+    ///
+    /// `input` must begin with the bytes of the last call. Errors come in the order of the bytes, so they do not
+    /// depend on how the bytes were split: a line longer than its limit is refused as soon as one byte too many is
+    /// there, a lone LF at once.
+    pub(crate) fn find_end(
+        &mut self,
+        input: &[u8],
+        section: Section,
+        limits: &Limits,
+    ) -> Result<Option<usize>, Error> {
+        let (total, too_large) = match section {
+            Section::Head => (limits.max_head_bytes, Peer::HeadTooLarge),
+            Section::Trailers => (limits.max_trailer_bytes, Peer::TrailersTooLarge),
+        };
+        let total = total.unwrap_or(MAX_SECTION).min(MAX_SECTION);
+        let request_line = limits.max_request_line_bytes.unwrap_or(MAX_SECTION);
+        loop {
+            let at = self.at as usize;
+            let found = memchr::memchr(b'\n', &input[at..]).map(|n| at + n);
+            let reached = found.map_or(input.len(), |lf| lf + 1);
+            if section == Section::Head && self.lines == 0 && request_line <= total && reached > request_line
+            {
+                return Err(Peer::RequestLineTooLong.into());
+            }
+            if reached > total {
+                return Err(too_large.into());
+            }
+            // `reached <= total`, which fits.
+            self.at = reached as u32;
+            let Some(lf) = found else { return Ok(None) };
+            let line = self.line as usize;
+            if lf == line || input[lf - 1] != b'\r' {
+                return Err(Peer::LineEnd.into());
+            }
+            self.line = self.at;
+            if lf == line + 1 {
+                return Ok(Some(reached));
+            }
+            self.lines += 1;
+            let fields = self.fields(section);
+            if limits.max_fields.is_some_and(|max| fields > max) {
+                return Err(Peer::TooManyFields.into());
+            }
+        }
+    }
+
+    /// Field lines found so far.
+    pub(crate) fn fields(&self, section: Section) -> usize {
+        match section {
+            Section::Head => self.lines.saturating_sub(1) as usize,
+            Section::Trailers => self.lines as usize,
+        }
+    }
+}
+
+/// Takes a whole head apart into `head`, whose memory is used again. `bytes` ends with the empty line and has `fields`
+/// field lines.
+///
+/// What httparse lets pass is decided here: lone LF was refused by [`Scan`], the rest of the target, the version and
+/// the method below. Host and framing are decided by [`framing`](crate::framing).
+pub(crate) fn request_head(
+    bytes: &[u8],
+    fields: usize,
+    methods: &MethodSet,
+    head: &mut RequestHead,
+) -> Result<(), Error> {
+    head.headers.clear();
+    head.headers.bytes.extend_from_slice(bytes);
+    let line = match parse(&mut head.headers, fields) {
+        Err(httparse::Error::Version) => {
+            settle_version(&mut head.headers.bytes)?;
+            head.headers.fields.clear();
+            parse(&mut head.headers, fields)
+        }
+        other => other,
+    };
+    let line = line.map_err(refusal)?;
+    head.version = line.version;
+    let bytes = &head.headers.bytes;
+    let name = std::str::from_utf8(line.method.slice(bytes)).unwrap_or_default();
+    let known = Method::known(name);
+    let parts = target::split(line.target.slice(bytes), known.as_ref().unwrap_or(&Method::GET))?;
+    // Of an unknown method nothing is known, not even whether its target is right, so it is told last.
+    head.method = match known.or_else(|| methods.extension(name).cloned()) {
+        Some(method) => method,
+        None => return Err(Peer::MethodNotImplemented.into()),
+    };
+    head.target = line.target;
+    head.path = parts.path.shifted(line.target.start);
+    head.query = parts.query.map(|span| span.shifted(line.target.start));
+    head.host = parts.authority.map(|span| span.shifted(line.target.start));
+    Ok(())
+}
+
+/// Takes the field lines in `bytes` apart into `headers`; `bytes` ends with an empty line.
+pub(crate) fn field_lines(bytes: &[u8], fields: usize, headers: &mut Headers) -> Result<(), Error> {
+    headers.clear();
+    headers.bytes.extend_from_slice(bytes);
+    let mut slots = vec![httparse::EMPTY_HEADER; fields];
+    match httparse::parse_headers(&headers.bytes, &mut slots) {
+        Ok(httparse::Status::Complete((end, parsed))) if end == headers.bytes.len() => {
+            headers.fields.extend(parsed.iter().map(|header| place(header, &headers.bytes)));
+            Ok(())
+        }
+        _ => Err(Peer::FieldLine.into()),
+    }
+}
+
+struct RequestLine {
+    method: Span,
+    target: Span,
+    version: Version,
+}
+
+/// Runs httparse over `headers.bytes` and fills `headers.fields`.
+fn parse(headers: &mut Headers, fields: usize) -> Result<RequestLine, httparse::Error> {
+    /// Room on the stack that nearly every head fits into; unused slots cost nothing.
+    const SLOTS: usize = 128;
+    if fields <= SLOTS {
+        parse_into(headers, &mut [const { MaybeUninit::uninit() }; SLOTS])
+    } else {
+        let mut slots = Vec::new();
+        slots.resize_with(fields, MaybeUninit::uninit);
+        parse_into(headers, &mut slots)
+    }
+}
+
+fn parse_into<'b>(
+    headers: &'b mut Headers,
+    slots: &mut [MaybeUninit<httparse::Header<'b>>],
+) -> Result<RequestLine, httparse::Error> {
+    let bytes = headers.bytes.as_slice();
+    let mut request = httparse::Request::new(&mut []);
+    let end = request.parse_with_uninit_headers(bytes, slots)?;
+    let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version) else {
+        return Err(httparse::Error::Token);
+    };
+    // A head that ends elsewhere for httparse than for us would be a way to smuggle.
+    if end != httparse::Status::Complete(bytes.len()) {
+        return Err(httparse::Error::NewLine);
+    }
+    let line = RequestLine {
+        method: Span::of(method.as_bytes(), bytes),
+        target: Span::of(target.as_bytes(), bytes),
+        version: if minor == 0 { Version::Http10 } else { Version::Http11 },
+    };
+    headers.fields.extend(request.headers.iter().map(|header| place(header, bytes)));
+    Ok(line)
+}
+
+fn place(header: &httparse::Header<'_>, bytes: &[u8]) -> Field {
+    Field { name: Span::of(header.name.as_bytes(), bytes), value: Span::of(header.value, bytes) }
+}
+
+/// Decides on a version that is neither HTTP/1.0 nor HTTP/1.1; a later 1.x is rewritten to 1.1, which is what
+/// RFC 9110 section 2.5 asks a server of HTTP/1.1 to take it for.
+fn settle_version(bytes: &mut [u8]) -> Result<(), Error> {
+    let end = memchr::memchr(b'\r', bytes).unwrap_or(bytes.len());
+    let start = memchr::memrchr(b' ', &bytes[..end]).map_or(0, |space| space + 1);
+    let minor = match &mut bytes[start..end] {
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            if *major != b'1' {
+                return Err(Peer::VersionNotSupported.into());
+            }
+            minor
+        }
+        _ => return Err(Peer::Version.into()),
+    };
+    if matches!(*minor, b'0' | b'1') {
+        // httparse disliked something else about the line.
+        return Err(Peer::RequestLine.into());
+    }
+    *minor = b'1';
+    Ok(())
+}
+
+fn refusal(error: httparse::Error) -> Error {
+    match error {
+        httparse::Error::HeaderName | httparse::Error::HeaderValue => Peer::FieldLine.into(),
+        httparse::Error::TooManyHeaders => Peer::TooManyFields.into(),
+        httparse::Error::Version => Peer::Version.into(),
+        _ => Peer::RequestLine.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> Limits {
+        Limits {
+            max_request_line_bytes: Some(20),
+            max_head_bytes: Some(40),
+            max_fields: Some(3),
+            ..Limits::default()
+        }
+    }
+
+    /// The outcome of a scan, whole and byte by byte, which must agree.
+    fn scan(input: &[u8], section: Section, limits: &Limits) -> Result<Option<usize>, u16> {
+        let status = |error: Error| error.status().unwrap_or(0);
+        let whole = Scan::default().find_end(input, section, limits).map_err(status);
+        let mut scan = Scan::default();
+        let mut last = Ok(None);
+        for end in 0..=input.len() {
+            last = scan.find_end(&input[..end], section, limits).map_err(status);
+            if last != Ok(None) {
+                break;
+            }
+        }
+        assert_eq!(last, whole, "{}", input.escape_ascii());
+        whole
+    }
+
+    #[test]
+    fn the_end_is_the_first_empty_line() {
+        let limits = limits();
+        assert_eq!(scan(b"GET / HTTP/1.1\r\n\r\nGET", Section::Head, &limits), Ok(Some(18)));
+        assert_eq!(scan(b"GET / HTTP/1.1\r\nA: b\r\n", Section::Head, &limits), Ok(None));
+        assert_eq!(scan(b"\r\nrest", Section::Trailers, &limits), Ok(Some(2)));
+        assert_eq!(scan(b"A: b\r\n\r\n", Section::Trailers, &limits), Ok(Some(8)));
+    }
+
+    #[test]
+    fn limits_bite_while_bytes_come_in() {
+        let limits = limits();
+        assert_eq!(scan(b"GET /aaaaaaaaaaaaaaaaaaa", Section::Head, &limits), Err(414));
+        assert_eq!(scan(b"GET /aaa HTTP/1.1\r\n\r\n", Section::Head, &limits), Ok(Some(21)));
+        assert_eq!(scan(b"GET /aaaaa HTTP/1.1\r\n\r\n", Section::Head, &limits), Err(414));
+        assert_eq!(
+            scan(b"GET / HTTP/1.1\r\nA: bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", Section::Head, &limits),
+            Err(431)
+        );
+        assert_eq!(scan(b"GET / HTTP/1.1\r\na:\r\nb:\r\nc:\r\nd:\r\n", Section::Head, &limits), Err(431));
+        assert_eq!(scan(b"GET / HTTP/1.1\r\na:\r\nb:\r\nc:\r\n\r\n", Section::Head, &limits), Ok(Some(30)));
+        let tight = Limits { max_head_bytes: Some(10), ..limits };
+        assert_eq!(scan(b"GET /aaaaaaaaaaaaaaaaaaa", Section::Head, &tight), Err(431));
+    }
+
+    #[test]
+    fn a_lone_lf_is_refused_at_once() {
+        let limits = limits();
+        for bad in [&b"GET / HTTP/1.1\n"[..], b"GET / HTTP/1.1\r\n\n", b"\n"] {
+            assert_eq!(scan(bad, Section::Head, &limits), Err(400));
+        }
+    }
+
+    fn parsed(input: &str) -> Result<RequestHead, u16> {
+        let mut head = RequestHead::empty();
+        let fields = input.matches("\r\n").count().saturating_sub(2);
+        request_head(input.as_bytes(), fields, &MethodSet::default(), &mut head)
+            .map(|()| head)
+            .map_err(|error| error.status().unwrap_or(0))
+    }
+
+    #[test]
+    fn a_head_is_taken_apart() {
+        let head =
+            parsed("POST /a/b?c=d HTTP/1.1\r\nHost: x\r\nTest: \t abc \t \r\nEmpty:\r\nEmpty2: \t\r\n\r\n")
+                .unwrap();
+        assert_eq!((head.method(), head.version()), (&Method::POST, Version::Http11));
+        assert_eq!((head.target(), head.path(), head.query()), ("/a/b?c=d", "/a/b", Some("c=d")));
+        assert_eq!(head.headers().get_str("test"), Some("abc"));
+        assert_eq!(head.headers().get_str("empty"), Some(""));
+        assert_eq!(head.headers().get_str("empty2"), Some(""));
+        assert_eq!(head.headers().len(), 4);
+    }
+
+    #[test]
+    fn versions_are_decided_by_their_digits() {
+        assert_eq!(parsed("GET / HTTP/1.0\r\n\r\n").map(|h| h.version()), Ok(Version::Http10));
+        for later in ["1.1", "1.2", "1.9"] {
+            assert_eq!(
+                parsed(&format!("GET / HTTP/{later}\r\nA: b\r\n\r\n")).map(|h| h.version()),
+                Ok(Version::Http11)
+            );
+        }
+        for unsupported in ["2.0", "0.9", "9.9", "3.0"] {
+            assert_eq!(
+                parsed(&format!("GET / HTTP/{unsupported}\r\n\r\n")).err(),
+                Some(505),
+                "{unsupported}"
+            );
+        }
+        for bad in [
+            "HTTP/abc",
+            "HTTP/1.10",
+            "HTTP/1.",
+            "HTTP/1",
+            "http/1.1",
+            "HTTP/11",
+            "HTTP/+1.1",
+            "HTTPS/1.1",
+            "x",
+            "",
+        ] {
+            assert_eq!(parsed(&format!("GET / {bad}\r\n\r\n")).err(), Some(400), "{bad}");
+        }
+    }
+
+    #[test]
+    fn more_fields_than_fit_the_stack_are_parsed_too() {
+        let fields = "A: b\r\n".repeat(1000);
+        assert_eq!(parsed(&format!("GET / HTTP/1.1\r\n{fields}\r\n")).map(|h| h.headers().len()), Ok(1000));
+    }
+}

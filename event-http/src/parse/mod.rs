@@ -1,0 +1,12 @@
+//! Bytes to heads, targets, hosts and chunk sizes. Everything here is pure.
+
+mod authority;
+mod chunk;
+mod head;
+mod target;
+mod trailer;
+
+pub(crate) use authority::is_valid as is_valid_authority;
+pub(crate) use chunk::chunk_line;
+pub(crate) use head::{Scan, Section, request_head};
+pub(crate) use trailer::trailers;
