@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 use std::{io, mem};
 
@@ -102,7 +102,18 @@ impl Backend for Poll {
     fn after_fork(&self) -> io::Result<()> {
         let mut fresh = Table::default();
         fresh.put(self.waker.fd(), WAKE_TAG, Interest::READ);
-        *self.table() = fresh;
+        // Held by a thread of the parent at the fork, it is held in the child for ever: better told than waited for.
+        let mut table = match self.table.try_lock() {
+            Ok(table) => table,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::Deadlock,
+                    "another thread was using the loop when the process forked",
+                ));
+            }
+        };
+        *table = fresh;
         Ok(())
     }
 
@@ -200,4 +211,30 @@ fn report(revents: c_short) -> Report {
         report.set(bit, revents & mask != 0);
     }
     report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_the_parent_held_is_an_error_in_the_child_and_no_hang() {
+        let poll = Poll::new(&Arc::new(Waker::new().unwrap())).unwrap();
+        let held = poll.table();
+        assert_eq!(poll.after_fork().unwrap_err().kind(), io::ErrorKind::Deadlock);
+        drop(held);
+        poll.after_fork().unwrap();
+    }
+
+    #[test]
+    fn a_wake_fd_that_somebody_closed_is_an_error_and_no_endless_wake() {
+        let waker = Arc::new(Waker::new().unwrap());
+        let poll = Poll::new(&waker).unwrap();
+        let mut asked = poll.table().begin();
+        asked.fds[0].revents = libc::POLLNVAL;
+        let mut out = Vec::new();
+        let error = poll.table().collect(&asked, 1, &mut out).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EBADF));
+        assert_eq!(out, []);
+    }
 }

@@ -30,6 +30,7 @@ struct Slot {
     forks: AtomicU64,
     /// Handlers that have seen a bit of `mask` and are not done.
     running: AtomicU32,
+    /// Deliveries not taken yet; 0 for a signal that is not in `mask`.
     counts: [AtomicU32; SIGNALS],
 }
 
@@ -75,7 +76,7 @@ impl Subscription {
     /// `EINVAL` for what is no signal or cannot be caught, an error of kind `QuotaExceeded` in the 65th loop with
     /// signals.
     pub(super) fn add(&self, signal: c_int) -> io::Result<()> {
-        let Some((bit, index)) = place(signal) else {
+        let Some((bit, _)) = place(signal) else {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         };
         let mut registry = registry();
@@ -83,7 +84,6 @@ impl Subscription {
         if slot.mask.load(SeqCst) & bit != 0 {
             return Ok(());
         }
-        slot.counts[index].store(0, SeqCst);
         // The bit goes first: from the moment the handler is there it counts for us.
         slot.mask.fetch_or(bit, SeqCst);
         if registry.before.iter().all(|&(known, _)| known != signal) {
@@ -290,4 +290,77 @@ pub(super) fn after_fork_in_child() {
         }
     }
     after_fork_in_parent();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::super::fork::fork_count;
+    use super::super::tests::{child_test, ended_well, fork};
+    use super::*;
+
+    fn subscribed(signal: c_int) -> Subscription {
+        fork_count();
+        let subscription = Subscription::new(Arc::new(Waker::new().unwrap()));
+        subscription.add(signal).unwrap();
+        subscription
+    }
+
+    #[test]
+    fn a_mask_lists_its_signals() {
+        assert_eq!(signals(0).next(), None);
+        assert_eq!(signals(1 | 1 << 9 | 1 << 63).collect::<Vec<_>>(), [(1, 0), (10, 9), (64, 63)]);
+        assert_eq!(signals(u64::MAX).count(), 64);
+        assert_eq!(place(64), Some((1 << 63, 63)));
+    }
+
+    child_test! {
+        fn giving_up_waits_for_the_handler_that_is_still_at_it() {
+            let subscription = subscribed(libc::SIGUSR1);
+            let slot = &TABLE[subscription.slot.get().unwrap()];
+            let done = &AtomicBool::new(false);
+            slot.running.fetch_add(1, SeqCst);
+            thread::scope(|scope| {
+                scope.spawn(move || {
+                    thread::sleep(Duration::from_millis(50));
+                    // As the handler does: what it counts late is forgotten with the rest.
+                    slot.counts[libc::SIGUSR1 as usize - 1].fetch_add(1, SeqCst);
+                    done.store(true, SeqCst);
+                    slot.running.fetch_sub(1, SeqCst);
+                });
+                subscription.del(libc::SIGUSR1);
+                assert!(done.load(SeqCst));
+            });
+            subscription.add(libc::SIGUSR1).unwrap();
+            let mut out = Vec::new();
+            subscription.take(&mut out);
+            assert_eq!(out, []);
+        }
+    }
+
+    child_test! {
+        fn a_fork_waits_for_the_table_to_be_whole() {
+            let subscription = subscribed(libc::SIGUSR1);
+            let held = &AtomicBool::new(false);
+            thread::scope(|scope| {
+                scope.spawn(move || {
+                    let guard = registry();
+                    held.store(true, SeqCst);
+                    thread::sleep(Duration::from_millis(50));
+                    drop(guard);
+                });
+                while !held.load(SeqCst) {
+                    thread::yield_now();
+                }
+                // A copy of the lock that the other thread holds would never be released in the child.
+                let child = fork(|| {
+                    subscription.add(libc::SIGUSR2).unwrap();
+                    drop(subscription);
+                });
+                assert!(ended_well(child));
+            });
+            drop(registry());
+        }
+    }
 }

@@ -7,6 +7,7 @@ mod streams;
 
 use std::cell::Cell;
 use std::os::fd::RawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
@@ -81,9 +82,9 @@ macro_rules! child_test {
         }
     };
 }
-use child_test;
+pub(super) use child_test;
 
-fn in_child(path: &str, body: fn()) {
+pub(super) fn in_child(path: &str, body: fn()) {
     const CHILD: &str = "EVENT_CORE_TEST_CHILD";
     const DONE: &str = "the child has run to its end";
     if env::var(CHILD).is_ok_and(|running| running == path) {
@@ -101,4 +102,33 @@ fn in_child(path: &str, body: fn()) {
     let errors = String::from_utf8_lossy(&output.stderr);
     // Without the words a name that matches no test would pass.
     assert!(output.status.success() && text.contains(DONE), "{}:\n{text}\n{errors}", output.status);
+}
+
+/// Runs `body` in a fork. Gives its process id at once.
+pub(super) fn fork(body: impl FnOnce()) -> libc::pid_t {
+    // SAFETY: fork(2) has no precondition; the child runs `body` and leaves by _exit(2), past the test harness.
+    match unsafe { libc::fork() } {
+        0 => {
+            // SAFETY: alarm(2) takes a number: a child that hangs ends.
+            unsafe { libc::alarm(20) };
+            let done = catch_unwind(AssertUnwindSafe(body)).is_ok();
+            // SAFETY: _exit(2) does not return and runs nothing of the parent's.
+            unsafe { libc::_exit(if done { 0 } else { 1 }) }
+        }
+        child => {
+            assert!(child > 0);
+            child
+        }
+    }
+}
+
+/// Waits for a child and says whether it ended well.
+pub(super) fn ended_well(child: libc::pid_t) -> bool {
+    let mut status = 0;
+    loop {
+        // SAFETY: waitpid(2) writes one number.
+        if unsafe { libc::waitpid(child, &mut status, 0) } == child {
+            return libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
+        }
+    }
 }
