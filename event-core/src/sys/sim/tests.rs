@@ -362,6 +362,9 @@ fn the_send_buffer_is_bounded_and_room_wakes_the_sender() {
     stage.sys.recv(b, &Cell::default(), &mut Vec::with_capacity(1), 1).unwrap();
     assert_eq!(stage.wait(NOW), [(a as u64, Report::WRITE)]);
     assert_eq!(stage.wait(NOW), []);
+    assert_eq!(stage.send(a, &[7; 20]).unwrap(), 3);
+    stage.world.with(|state| state.file_of(a).and_then(|id| state.set_capacity(id, 100))).unwrap();
+    assert_eq!(stage.wait(NOW), [(a as u64, Report::WRITE)], "a larger buffer is room, too");
 }
 
 // Numbers and registrations.
@@ -374,6 +377,7 @@ fn closing_an_fd_takes_its_registration_along_and_a_reused_number_has_none() {
     stage.send(b, b"x").unwrap();
     stage.sys.close(a);
     assert_eq!(stage.wait(NOW), []);
+    assert!(stage.world.with(|state| state.sets.values().all(|set| set.len() == 0)));
     assert_eq!(code(stage.sys.change(a, 1, Interest::READ, Interest::READ)), libc::EBADF);
     assert_eq!(code(stage.sys.change(a, 1, Interest::empty(), Interest::READ)), libc::EBADF);
     assert_eq!(code(stage.sys.change(a, 1, Interest::READ, Interest::empty())), 0);
@@ -547,19 +551,42 @@ fn with_a_latency_a_connect_is_in_progress_first() {
 }
 
 #[test]
+fn both_ends_have_the_latency_that_was_set_while_connecting() {
+    let stage = Stage::new();
+    stage.world.with(|state| state.default_latency = ms(10));
+    let listener = stage.listen(&ip("127.0.0.1:80"), 5).unwrap();
+    let client = stage.sys.connect(&ip("127.0.0.1:80")).unwrap();
+    stage.latency(client, ms(50));
+    stage.world.with(|state| state.advance(ms(10)));
+    let (server, _) = stage.sys.accept(listener).unwrap();
+    for (from, to) in [(server, client), (client, server)] {
+        stage.send(from, b"x").unwrap();
+        stage.world.with(|state| state.advance(ms(49)));
+        assert_eq!(code(stage.recv(to)), libc::EAGAIN);
+        stage.world.with(|state| state.advance(ms(1)));
+        assert_eq!(stage.recv(to).unwrap(), b"x");
+    }
+}
+
+#[test]
 fn a_connect_beyond_the_backlog_waits_for_an_accept() {
     let stage = Stage::new();
     let listener = stage.listen(&ip("0.0.0.0:80"), 2).unwrap();
+    stage.add(listener, Interest::READ | Interest::EDGE);
     let clients: Vec<RawFd> = (0..5).map(|_| stage.sys.connect(&ip("127.0.0.1:80")).unwrap()).collect();
     let ready = |stage: &Stage| clients.iter().filter(|&&fd| stage.poll(fd) == Report::WRITE).count();
     assert_eq!(ready(&stage), 2);
+    assert_eq!(stage.wait(NOW), [(listener as u64, Report::READ)]);
+    assert_eq!(stage.wait(NOW), []);
     // The third client gives up; its place falls to the fourth.
     stage.sys.close(clients[2]);
     let (first, _) = stage.sys.accept(listener).unwrap();
     assert_eq!(stage.sys.peer_address(first).unwrap(), stage.sys.local_address(clients[0]).unwrap());
     assert_eq!(stage.poll(clients[3]), Report::WRITE);
     assert_eq!(stage.poll(clients[4]), Report::empty());
+    assert_eq!(stage.wait(NOW), [(listener as u64, Report::READ)]);
     stage.sys.close(listener);
+    assert!(stage.world.with(|state| state.listeners.is_empty()));
     assert_eq!(probe(&stage, clients[3], "r"), [RESET], "it was in the queue");
     assert_eq!(probe(&stage, clients[4], "r"), [-libc::ECONNREFUSED], "it was not");
     assert_eq!(probe(&stage, clients[0], "r"), [AGAIN], "an accepted one lives on");
@@ -703,6 +730,22 @@ fn with_an_endless_latency_nothing_arrives() {
     stage.send(b, b"x").unwrap();
     stage.add(a, Interest::READ);
     assert_eq!(stage.wait(Some(Duration::from_secs(1 << 30))), []);
+    stage.world.with(|state| state.advance(Duration::MAX));
+    assert_eq!(stage.wait(NOW), []);
+}
+
+#[test]
+fn several_resets_are_one() {
+    let stage = Stage::new();
+    let (a, b) = stage.pair(false);
+    stage.latency(a, ms(10));
+    stage.send(a, b"x").unwrap();
+    stage.close_by_rst(b);
+    stage.world.with(|state| state.advance(ms(10)));
+    assert_eq!(probe(&stage, a, "o"), [libc::ECONNRESET]);
+    // The byte reached nobody and is answered by a reset, too.
+    stage.world.with(|state| state.advance(ms(10)));
+    assert_eq!(probe(&stage, a, "os"), [0, PIPE]);
 }
 
 #[test]
@@ -749,6 +792,24 @@ fn an_action_may_do_anything_and_what_it_does_ends_the_wait() {
     });
     assert_eq!(stage.wait(None), [(a as u64, Report::READ)]);
     assert_eq!(stage.elapsed(), ms(5));
+}
+
+#[test]
+fn what_an_action_schedules_for_now_waits_for_the_next_look_at_what_is_ready() {
+    fn again(world: &Rc<World>, runs: Rc<Cell<u32>>) {
+        let of_action = Rc::clone(world);
+        let action = move || {
+            runs.set(runs.get() + 1);
+            again(&of_action, runs);
+        };
+        world.with(|state| state.at(Duration::ZERO, Box::new(action)));
+    }
+    let stage = Stage::new();
+    let runs = Rc::new(Cell::new(0));
+    again(&stage.world, Rc::clone(&runs));
+    assert_eq!(stage.wait(NOW), []);
+    assert_eq!(stage.wait(NOW), []);
+    assert_eq!(runs.get(), 2);
 }
 
 #[test]
@@ -929,6 +990,15 @@ fn cuts_disturb_every_call_and_lose_nothing() {
     assert!(outcomes["refused"] > 5 && outcomes["short"] > 5 && outcomes["whole"] > 5, "{outcomes:?}");
     assert_eq!(transfer(3), outcomes);
     assert_ne!(transfer(4), outcomes);
+}
+
+#[test]
+fn cuts_never_split_what_a_pipe_keeps_whole() {
+    let stage = Stage::new();
+    stage.world.with(|state| state.cuts = true);
+    let (_, w) = stage.pipe();
+    let sent: Vec<usize> = (0..100).filter_map(|_| stage.send(w, &[0; 100]).ok()).collect();
+    assert!(sent.len() > 50 && sent.iter().all(|&count| count == 100), "{sent:?}");
 }
 
 #[test]
