@@ -152,6 +152,6 @@ mod tests {
         assert_eq!(sim.read(fd, 100).unwrap(), b"def");
         assert_eq!(peer.read(), b"123");
         sim.close(fd).unwrap();
-        assert!(catch_unwind(AssertUnwindSafe(|| drop(sim.script(fd).recv_at_most(1)))).is_err());
+        assert!(catch_unwind(AssertUnwindSafe(|| sim.script(fd).recv_at_most(1).fd)).is_err());
     }
 }

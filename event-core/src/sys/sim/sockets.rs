@@ -367,7 +367,7 @@ impl State {
         result
     }
 
-    /// `count` bytes that `sender` had sent were read, or will never be.
+    /// `count` bytes that `sender` had sent were read.
     fn credit(&mut self, sender: ObjId, count: usize) {
         let Some(stream) = self.live(sender) else { return };
         let had_room = stream.has_room();
@@ -395,7 +395,7 @@ impl State {
         };
         let Some(stream) = self.live(to) else { return self.bounce(from, parcel) };
         match parcel {
-            // After a reset the socket is no longer found.
+            // After a reset the socket is no longer found; a second reset in particular is not told again.
             _ if stream.phase == Phase::Closed => {}
             Parcel::Bytes(bytes) => stream.input.extend(bytes),
             Parcel::Fin => {
@@ -420,8 +420,7 @@ impl State {
 
     /// A parcel reaches an end that was closed: data is answered by a reset (RFC 9293, section 3.10.7.1).
     fn bounce(&mut self, from: ObjId, parcel: Parcel) {
-        let Parcel::Bytes(bytes) = parcel else { return };
-        self.credit(from, bytes.len());
+        let Parcel::Bytes(_) = parcel else { return };
         let now = self.now;
         let Some(stream) = self.live(from) else { return };
         if stream.kind == Kind::Tcp {
