@@ -66,6 +66,8 @@ pub(crate) enum Ours {
     Core(event_core::Error),
     /// A handler panicked, or dropped its request without an answer.
     HandlerFailed,
+    /// The system refused to listen.
+    Listen(std::io::Error),
     ServerGone,
     TooManyConnections,
 }
@@ -80,6 +82,7 @@ pub(crate) enum Caller {
     /// The answer came after the client had left.
     LateReply,
     Name,
+    PathTaken,
     Reason,
     ReplyEnded,
     Status,
@@ -223,6 +226,7 @@ impl Error {
             Kind::Ours(ours) => match ours {
                 Ours::Core(_) => "the event loop refused a call",
                 Ours::HandlerFailed => "the handler gave no answer",
+                Ours::Listen(_) => "cannot listen",
                 Ours::ServerGone => "the server is gone",
                 Ours::TooManyConnections => "too many connections",
             },
@@ -233,6 +237,7 @@ impl Error {
                 Caller::HeadersTooLarge => "headers do not fit 32 bits",
                 Caller::LateReply => "the client left before the reply",
                 Caller::Name => "header name is not a token",
+                Caller::PathTaken => "the path has a handler already",
                 Caller::Reason => "reason phrase has a control character",
                 Caller::ReplyEnded => "the reply has ended",
                 Caller::Status => "status code is outside 100 to 999",
@@ -258,6 +263,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.kind {
             Kind::Ours(Ours::Core(error)) => Some(error),
+            Kind::Ours(Ours::Listen(error)) => Some(error),
             _ => None,
         }
     }

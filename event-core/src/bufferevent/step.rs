@@ -88,7 +88,9 @@ impl Source for Inner {
             // Callbacks run on a fresh stack, in the next turn.
             self.raise(due);
         }
-        self.finish_if_flushed();
+        if due.is_empty() {
+            self.finish_if_flushed();
+        }
         if !self.is_freed() {
             if after > 0 && self.may_write() && !self.has(State::BLOCKED) {
                 self.push_unflushed();
@@ -331,10 +333,6 @@ impl Inner {
         while due.contains(Due::WRITE) && !self.is_freed() && refills < REFILLS_PER_VISIT {
             due.remove(Due::WRITE);
             refills += 1;
-            self.finish_if_flushed();
-            if self.is_freed() {
-                return;
-            }
             self.call_write();
             due |= self.drain_out();
         }

@@ -316,6 +316,21 @@ impl<B: Default> Conn<B> {
         if short { Err(Caller::BodyTooShort.into()) } else { Ok(()) }
     }
 
+    /// Gives an answer up: what was written of it must not look whole, so the connection ends after it.
+    pub(crate) fn abandon(&mut self, seq: Seq) {
+        if let Some(exchange) = self.queue.get_mut(seq) {
+            exchange.state = State::Done;
+            exchange.to.close = true;
+            self.close_after(seq);
+        }
+    }
+
+    /// Opens an exchange for an answer to no request: the connection is refused.
+    pub(crate) fn refuse(&mut self) -> Seq {
+        self.reading = Reading::Closed;
+        self.queue.open(ReplyTo { asked: Asked::Other, version: Version::Http11, close: true })
+    }
+
     /// Lets the next answer come forward when the one at the front is complete. Call it until it gives `None`, then
     /// [`next`](Conn::next).
     pub(crate) fn advance(&mut self, now: Duration) -> Option<Advance<B>> {

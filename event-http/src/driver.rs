@@ -1,0 +1,754 @@
+//! One connection: joins a stream's bytes to the state machine, and the state machine's steps to the program.
+//!
+//! The only file that knows both `BufferEvent` and `conn`. Nothing is borrowed while the program runs.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddrV4;
+use std::rc::Rc;
+use std::time::Duration;
+
+use event_core::{Address, BufferEvent, BufferGuard, Buffer, Callbacks, Direction, StreamEvent};
+
+use crate::conn::{Advance, Conn, Eof, Linger, Rules, Seq, State, Step, Turn};
+use crate::encode::{self, Automatic, Delivery, Mode, Payload, ReplyHead};
+use crate::error::{Caller, Error, Ours, Peer};
+use crate::head::{Headers, RequestHead};
+use crate::server::{Completion, Gone, Hook, Inner, Request, RoomCallback};
+
+/// So many requests of one connection are served before the others get their turn.
+const REQUESTS_PER_VISIT: usize = 64;
+
+/// A body up to this size is copied behind its head, so that both leave in one piece.
+const COPY_BODY: usize = 2048;
+
+/// Room for an answer's head as handlers usually write it.
+const HEAD_ROOM: usize = 512;
+
+/// Where a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Requests are read and answered.
+    Open,
+    /// The last answer is written; when it is flushed, the stream closes.
+    Closing,
+    /// The last answer is written; when it is flushed, lingering begins.
+    Flushing,
+    /// The write side is shut; input is thrown away for a while.
+    Lingering,
+    /// It is over: the client left, or the connection was closed.
+    Closed,
+    /// It is over: the server was freed.
+    ServerGone,
+}
+
+/// A request of which the body is still to come.
+struct Incoming {
+    seq: Seq,
+    head: RequestHead,
+    body: Buffer,
+}
+
+/// The peer's address, small for the usual kind.
+enum PeerAddress {
+    V4(SocketAddrV4),
+    Other(Box<Address>),
+}
+
+pub(crate) struct Connection {
+    bev: BufferEvent,
+    server: Rc<Inner>,
+    core: RefCell<Conn<Buffer>>,
+    incoming: Cell<Option<Box<Incoming>>>,
+    hooks: Cell<Option<Box<Vec<Hook>>>>,
+    linger: Cell<Option<Box<Linger>>>,
+    peer: PeerAddress,
+    /// Where the server's table has this connection.
+    key: Cell<u32>,
+    stage: Cell<Stage>,
+    /// Inside `pump`: it goes on by itself.
+    pumping: Cell<bool>,
+    /// Reading waits for an answer to leave.
+    paused: Cell<bool>,
+    /// Closing has to wait for input that the peer is still sending.
+    lingers: Cell<bool>,
+}
+
+// Besides its stream, this is what an idle connection holds.
+const _: () = assert!(size_of::<Connection>() <= 192);
+
+/// The stream's end of a connection. Dropped with the stream.
+struct Link(Rc<Connection>);
+
+impl Callbacks for Link {
+    fn on_read(&mut self, _: &BufferEvent) {
+        self.0.pump();
+    }
+
+    fn on_write(&mut self, _: &BufferEvent) {
+        self.0.drained();
+    }
+
+    fn on_event(&mut self, _: &BufferEvent, event: StreamEvent) {
+        if event.contains(StreamEvent::EOF) && !event.contains(StreamEvent::ERROR) {
+            self.0.finished();
+        } else {
+            self.0.reset();
+        }
+    }
+
+    fn on_deadline(&mut self, _: &BufferEvent) {
+        self.0.expired();
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.0.over(Stage::Closed);
+    }
+}
+
+impl Connection {
+    /// Starts to serve a stream.
+    pub(crate) fn start(server: &Rc<Inner>, bev: BufferEvent, peer: Address) -> Option<Rc<Connection>> {
+        let now = server.handle.elapsed();
+        let peer = match peer {
+            Address::Ip(std::net::SocketAddr::V4(address)) => PeerAddress::V4(address),
+            other => PeerAddress::Other(Box::new(other)),
+        };
+        let connection = Rc::new(Connection {
+            bev,
+            server: server.clone(),
+            core: RefCell::new(Conn::new(now)),
+            incoming: Cell::new(None),
+            hooks: Cell::new(None),
+            linger: Cell::new(None),
+            peer,
+            key: Cell::new(u32::MAX),
+            stage: Cell::new(Stage::Open),
+            pumping: Cell::new(false),
+            paused: Cell::new(false),
+            lingers: Cell::new(false),
+        });
+        connection.key.set(server.insert(connection.clone())?);
+        connection.bev.set_callbacks(Link(connection.clone()));
+        if let Err(error) = connection.bev.enable(Direction::READ) {
+            log::debug!("a connection could not be served: {error}");
+            connection.bev.free();
+            return None;
+        }
+        connection.arm();
+        Some(connection)
+    }
+
+    pub(crate) fn peer(&self) -> Address {
+        match &self.peer {
+            PeerAddress::V4(address) => Address::Ip((*address).into()),
+            PeerAddress::Other(address) => (**address).clone(),
+        }
+    }
+
+    pub(crate) fn server(&self) -> &Rc<Inner> {
+        &self.server
+    }
+
+    /// Bytes of answers that have not been handed to the kernel.
+    pub(crate) fn pending_output(&self) -> usize {
+        self.bev.pending_output()
+    }
+
+    /// Whether answers can still be given.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.stage.get() {
+            Stage::Closed => Err(Caller::LateReply.into()),
+            Stage::ServerGone => Err(Ours::ServerGone.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses the client before it has asked anything.
+    pub(crate) fn refuse(self: &Rc<Self>, error: &Error) {
+        let step = self.core.borrow_mut().refuse();
+        self.fail(Some(step), error);
+        self.close_if_ended();
+    }
+
+    // Reading.
+
+    /// Serves what is there.
+    fn pump(self: &Rc<Self>) {
+        match self.stage.get() {
+            Stage::Open => {}
+            _ => return self.discard(),
+        }
+        self.pumping.set(true);
+        let mut input = self.bev.input();
+        self.serve(&mut input);
+        let left = !input.is_empty();
+        drop(input);
+        self.pumping.set(false);
+        if left {
+            self.lingers.set(true);
+        }
+        self.close_if_ended();
+        self.arm();
+    }
+
+    fn serve(self: &Rc<Self>, input: &mut BufferGuard) {
+        let rules = self.server.rules();
+        let mut incoming = self.incoming.take();
+        let mut fresh: Option<Incoming> = None;
+        let mut served = 0;
+        while self.stage.get() == Stage::Open {
+            let (consumed, step) = self.next(input, &rules);
+            match step {
+                Step::Head { seq, head, .. } => {
+                    input.drain(consumed);
+                    fresh = Some(Incoming { seq, head, body: Buffer::new() });
+                }
+                Step::Data(range) => {
+                    input.drain(range.start);
+                    let body = match (&mut fresh, &mut incoming) {
+                        (Some(request), _) => &mut request.body,
+                        (None, Some(request)) => &mut request.body,
+                        (None, None) => return self.bev.free(),
+                    };
+                    let (len, rest) = (range.len(), consumed - range.end);
+                    input.remove_buffer(body, len);
+                    input.drain(rest);
+                }
+                Step::End { trailers, .. } => {
+                    input.drain(consumed);
+                    let request = fresh.take().or_else(|| incoming.take().map(|boxed| *boxed));
+                    let Some(Incoming { seq, head, body }) = request else { return self.bev.free() };
+                    self.server.serve(Request::new(self.clone(), seq, head, body, trailers));
+                    served += 1;
+                    if served == REQUESTS_PER_VISIT && !input.is_empty() {
+                        // The rest waits a turn.
+                        let _ = self.bev.trigger(Direction::READ);
+                        break;
+                    }
+                }
+                Step::Continue => {
+                    input.drain(consumed);
+                    let _ = self.bev.write_with(encode::CONTINUE.len(), |out| {
+                        out.extend_from_slice(encode::CONTINUE);
+                    });
+                }
+                Step::Fail { seq, error } => {
+                    input.drain(consumed);
+                    self.lingers.set(true);
+                    (fresh, incoming) = (None, None);
+                    self.fail(seq, &error);
+                    break;
+                }
+                Step::NeedMore => {
+                    input.drain(consumed);
+                    let (first, len) = (input.contiguous().len(), input.len());
+                    if consumed > 0 && len > 0 {
+                        continue;
+                    }
+                    if first == len {
+                        break;
+                    }
+                    // A head or a line lies across chunks. Doubling keeps the copying linear.
+                    input.pullup(len.min((first * 2).max(4096)));
+                }
+                Step::Paused => {
+                    input.drain(consumed);
+                    self.paused.set(true);
+                    self.bev.disable(Direction::READ);
+                    break;
+                }
+                Step::Closed => {
+                    // Behind the last request; nothing of it is run.
+                    self.lingers.set(true);
+                    input.clear();
+                    break;
+                }
+            }
+        }
+        self.incoming.set(fresh.map(Box::new).or(incoming));
+    }
+
+    fn next(&self, input: &Buffer, rules: &Rules) -> (usize, Step) {
+        let now = self.server.handle.elapsed();
+        self.core.borrow_mut().next(input.contiguous(), now, rules, &mut self.server.heads.borrow_mut())
+    }
+
+    /// Answers a request that cannot be read, or closes in silence.
+    fn fail(self: &Rc<Self>, seq: Option<Seq>, error: &Error) {
+        let (Some(seq), Some(status)) = (seq, error.status()) else {
+            self.bev.free();
+            return;
+        };
+        log::debug!("{status} to {:?}: {error}", self.peer());
+        let _ = self.reply_error(seq, status, None);
+    }
+
+    /// Input after the last answer.
+    fn discard(self: &Rc<Self>) {
+        let mut input = self.bev.input();
+        let len = input.len();
+        input.clear();
+        drop(input);
+        if let Some(mut linger) = self.linger.take() {
+            let goes_on = linger.discard(len, self.server.handle.elapsed());
+            self.linger.set(Some(linger));
+            if !goes_on {
+                self.bev.free();
+            }
+        }
+    }
+
+    // Answering.
+
+    /// Appends to the answer of `seq`, wherever that is kept now.
+    fn append(&self, seq: Seq, room: usize, f: impl FnOnce(&mut Vec<u8>)) -> Result<(), Error> {
+        self.check()?;
+        match self.core.borrow_mut().turn(seq) {
+            Turn::Gone => return Err(Caller::LateReply.into()),
+            Turn::Later(_, held) => {
+                let mut bytes = Vec::with_capacity(room);
+                f(&mut bytes);
+                held.add(&bytes);
+                return Ok(());
+            }
+            Turn::Now(_) => {}
+        }
+        Ok(self.bev.write_with(room, f)?)
+    }
+
+    /// Moves a buffer behind the answer of `seq`.
+    fn append_buffer(&self, seq: Seq, mut buffer: Buffer) -> Result<(), Error> {
+        self.check()?;
+        let held = match self.core.borrow_mut().turn(seq) {
+            Turn::Gone => return Err(Caller::LateReply.into()),
+            // Taken out: what a small piece is copied from may be dropped, and that is the program's code.
+            Turn::Later(_, held) => Some(std::mem::take(held)),
+            Turn::Now(_) => None,
+        };
+        let Some(mut held) = held else { return Ok(self.bev.write(buffer)?) };
+        held.add_buffer(&mut buffer);
+        let len = held.len();
+        let unwanted = match self.core.borrow_mut().turn(seq) {
+            Turn::Later(_, place) => {
+                std::mem::swap(place, &mut held);
+                held
+            }
+            _ => held,
+        };
+        drop(unwanted);
+        if len > self.server.max_output() {
+            self.bev.free();
+            return Err(event_core::Error::OutputFull.into());
+        }
+        Ok(())
+    }
+
+    /// Writes the head of an answer.
+    fn reply_head(&self, seq: Seq, head: &ReplyHead<'_>, payload: Payload) -> Result<Delivery, Error> {
+        self.check()?;
+        let to = {
+            let core = self.core.borrow();
+            let exchange = core.exchange(seq).ok_or(Caller::LateReply)?;
+            if exchange.state != State::Waiting {
+                return Err(Caller::ReplyEnded.into());
+            }
+            let mut to = exchange.to;
+            to.close |= core.is_unread(seq);
+            to
+        };
+        let content_type = self.server.content_type();
+        let mut written = Err(Caller::LateReply.into());
+        let room = HEAD_ROOM + if let Payload::Whole(len) = payload { COPY_BODY.min(len as usize) } else { 0 };
+        self.append(seq, room, |out| {
+            self.server.with_date(|date| {
+                let automatic = Automatic { date, content_type: content_type.as_deref() };
+                written = encode::reply_head(out, to, head, payload, automatic);
+            });
+        })?;
+        let delivery = written?;
+        self.core.borrow_mut().start_reply(seq, delivery)?;
+        Ok(delivery)
+    }
+
+    /// A whole answer.
+    pub(crate) fn reply(
+        self: &Rc<Self>,
+        seq: Seq,
+        head: &ReplyHead<'_>,
+        body: Buffer,
+    ) -> Result<(), Error> {
+        let delivery = self.reply_head(seq, head, Payload::Whole(body.len() as u64))?;
+        let mut result = Ok(());
+        if delivery.mode != Mode::Nothing && !body.is_empty() {
+            result = self.body(seq, body, delivery.mode);
+        } else {
+            drop(body);
+        }
+        self.finish(seq).and(result)
+    }
+
+    /// An error page; the connection ends behind it.
+    pub(crate) fn reply_error(
+        self: &Rc<Self>,
+        seq: Seq,
+        status: u16,
+        reason: Option<&str>,
+    ) -> Result<(), Error> {
+        self.check()?;
+        let to = {
+            let core = self.core.borrow();
+            let exchange = core.exchange(seq).ok_or(Caller::LateReply)?;
+            match exchange.state {
+                State::Waiting => Some(exchange.to),
+                _ => None,
+            }
+        };
+        if let Some(to) = to {
+            let rules = self.server.rules();
+            let allow = (status == 405).then_some(&rules.methods);
+            self.append(seq, HEAD_ROOM, |out| {
+                self.server.with_date(|date| {
+                    encode::error_reply(out, to.asked, status, reason, allow, date);
+                });
+            })?;
+            let delivery = Delivery { mode: Mode::Nothing, close: true };
+            self.core.borrow_mut().start_reply(seq, delivery)?;
+        }
+        self.finish(seq)
+    }
+
+    /// Begins an answer in pieces.
+    pub(crate) fn reply_start(&self, seq: Seq, head: &ReplyHead<'_>) -> Result<Mode, Error> {
+        Ok(self.reply_head(seq, head, Payload::Stream)?.mode)
+    }
+
+    /// A piece of an answer.
+    pub(crate) fn chunk(&self, seq: Seq, piece: Buffer) -> Result<(), Error> {
+        self.check()?;
+        if piece.is_empty() {
+            return Ok(());
+        }
+        let len = piece.len() as u64;
+        let mode = self.core.borrow_mut().take_body(seq, len)?;
+        match mode {
+            Mode::Nothing => Ok(()),
+            Mode::Chunked => {
+                self.append(seq, 20, |out| encode::chunk_start(out, len))?;
+                self.append_buffer(seq, piece)?;
+                self.append(seq, 2, |out| out.extend_from_slice(encode::CHUNK_END))
+            }
+            Mode::Length(_) | Mode::UntilClose => self.append_buffer(seq, piece),
+        }
+    }
+
+    fn body(&self, seq: Seq, body: Buffer, mode: Mode) -> Result<(), Error> {
+        debug_assert!(matches!(mode, Mode::Length(_)), "a whole body has a length");
+        self.core.borrow_mut().take_body(seq, body.len() as u64)?;
+        if body.len() <= COPY_BODY {
+            self.append(seq, body.len(), |out| body.chunks().for_each(|chunk| out.extend_from_slice(chunk)))
+        } else {
+            self.append_buffer(seq, body)
+        }
+    }
+
+    /// The answer is complete.
+    pub(crate) fn reply_end(self: &Rc<Self>, seq: Seq, trailers: Option<&Headers>) -> Result<(), Error> {
+        self.check()?;
+        let state = self.core.borrow().exchange(seq).map(|exchange| exchange.state);
+        match state {
+            Some(State::Streaming(Mode::Chunked)) => {
+                self.append(seq, 64, |out| encode::last_chunk(out, trailers))?;
+            }
+            Some(State::Streaming(_)) => {}
+            Some(_) => return Err(Caller::ReplyEnded.into()),
+            None => return Err(Caller::LateReply.into()),
+        }
+        self.finish(seq)
+    }
+
+    /// The answer will not be completed: what the client has of it must not look whole.
+    pub(crate) fn reply_abandoned(self: &Rc<Self>, seq: Seq) {
+        self.core.borrow_mut().abandon(seq);
+        self.advance();
+    }
+
+    fn finish(self: &Rc<Self>, seq: Seq) -> Result<(), Error> {
+        if self.core.borrow().is_unread(seq) {
+            self.lingers.set(true);
+        }
+        let finished = self.core.borrow_mut().finish(seq);
+        self.mark_done(seq);
+        self.advance();
+        finished
+    }
+
+    /// Lets the next answers come forward.
+    fn advance(self: &Rc<Self>) {
+        let now = self.server.handle.elapsed();
+        loop {
+            let advance = self.core.borrow_mut().advance(now);
+            match advance {
+                None => break,
+                Some(Advance::Empty) => {}
+                Some(Advance::Turn(_, held)) => {
+                    if !held.is_empty() {
+                        let _ = self.bev.write(held);
+                    }
+                }
+                Some(Advance::Last(rest)) => {
+                    drop(rest);
+                    if self.stage.get() == Stage::Open {
+                        self.stage.set(Stage::Closing);
+                    }
+                    break;
+                }
+            }
+        }
+        if self.pumping.get() {
+            return;
+        }
+        // Outside of `pump`: what waited for this answer goes on in the next turn, on a fresh stack.
+        if self.stage.get() == Stage::Open {
+            let was_paused = self.paused.replace(false);
+            if was_paused {
+                let _ = self.bev.enable(Direction::READ);
+            }
+            if was_paused || self.bev.pending_input() > 0 {
+                let _ = self.bev.trigger(Direction::READ);
+            }
+        } else {
+            self.close_if_ended();
+        }
+        self.arm();
+    }
+
+    /// The last answer is written: close behind it, at once or in stages (RFC 9112 section 9.6).
+    fn close_if_ended(self: &Rc<Self>) {
+        if self.stage.get() != Stage::Closing {
+            return;
+        }
+        let lingers = self.lingers.get() || self.bev.pending_input() > 0;
+        if !lingers || self.bev.enabled().is_empty() {
+            self.bev.close_after_flush();
+            return;
+        }
+        self.stage.set(Stage::Flushing);
+        let _ = self.bev.enable(Direction::READ);
+        if self.bev.pending_output() == 0 {
+            self.linger();
+        }
+    }
+
+    fn linger(self: &Rc<Self>) {
+        self.stage.set(Stage::Lingering);
+        self.bev.shutdown_write();
+        let rules = self.server.rules();
+        self.linger.set(Some(Box::new(Linger::new(self.server.handle.elapsed(), &rules.limits))));
+        self.arm();
+    }
+
+    // What the stream tells.
+
+    /// All output has been handed to the kernel.
+    fn drained(self: &Rc<Self>) {
+        self.run_room_hooks();
+        if self.bev.pending_output() > 0 {
+            // Only down to the mark of `watch_room`.
+            return self.arm();
+        }
+        let now = self.server.handle.elapsed();
+        match self.stage.get() {
+            Stage::Open => self.core.borrow_mut().on_drained(now),
+            Stage::Flushing => self.linger(),
+            _ => {}
+        }
+        self.run_done_hooks();
+        self.arm();
+    }
+
+    /// The client will send no more; it may still read.
+    fn finished(self: &Rc<Self>) {
+        if self.stage.get() != Stage::Open {
+            // Lingering has what it waited for; an answer under way is still sent.
+            if self.stage.get() == Stage::Lingering {
+                self.bev.free();
+            } else {
+                self.bev.close_after_flush();
+            }
+            return;
+        }
+        let unfinished = self.incoming.take();
+        drop(unfinished);
+        let eof = self.core.borrow_mut().on_eof();
+        if let Eof::InBody(seq) = eof {
+            // Its answer will never be asked for.
+            let _ = self.finish(seq);
+        }
+        if self.core.borrow().outstanding() == 0 {
+            self.bev.close_after_flush();
+            return;
+        }
+        self.run_gone_hooks(Gone::Finished);
+        self.arm();
+    }
+
+    /// The stream has failed.
+    fn reset(self: &Rc<Self>) {
+        self.stage.set(Stage::Closed);
+        self.run_gone_hooks(Gone::Reset);
+        self.bev.free();
+    }
+
+    fn expired(self: &Rc<Self>) {
+        let now = self.server.handle.elapsed();
+        let rules = self.server.rules();
+        let output = self.bev.pending_output() > 0;
+        if output && self.answer_deadline(&rules).is_some_and(|deadline| deadline <= now) {
+            // The client does not read.
+            self.reset();
+            return;
+        }
+        if self.stage.get() == Stage::Lingering {
+            let linger = self.linger.take();
+            let over = linger.as_ref().is_none_or(|l| l.deadline().is_some_and(|deadline| deadline <= now));
+            self.linger.set(linger);
+            if over {
+                return self.bev.free();
+            }
+        }
+        if self.stage.get() == Stage::Open {
+            let step = self.core.borrow_mut().on_deadline(now, &rules.limits, output);
+            if let Some(Step::Fail { seq, error }) = step {
+                self.lingers.set(true);
+                let unfinished = self.incoming.take();
+                drop(unfinished);
+                self.fail(seq, &error);
+                self.close_if_ended();
+            }
+        }
+        self.arm();
+    }
+
+    /// When the client must have read something of what is written.
+    fn answer_deadline(&self, rules: &Rules) -> Option<Duration> {
+        let since = self.bev.last_written().saturating_duration_since(self.server.handle.clock_origin());
+        rules.limits.answer_timeout.map(|timeout| since.saturating_add(timeout))
+    }
+
+    /// Sets the nearest deadline. Law: whenever a connection waits, something will wake it.
+    fn arm(&self) {
+        let rules = self.server.rules();
+        let output = self.bev.pending_output() > 0;
+        let mut deadline = match self.stage.get() {
+            Stage::Open => self.core.borrow().deadline(&rules.limits, output),
+            Stage::Lingering => {
+                let linger = self.linger.take();
+                let deadline = linger.as_ref().and_then(|linger| linger.deadline());
+                self.linger.set(linger);
+                deadline
+            }
+            _ => None,
+        };
+        if output && let Some(answer) = self.answer_deadline(&rules) {
+            deadline = Some(deadline.map_or(answer, |deadline| deadline.min(answer)));
+        }
+        self.bev.set_deadline(deadline.map(|deadline| self.server.handle.clock_origin() + deadline));
+    }
+
+    // The end.
+
+    /// Takes no more requests; closes now if none is out.
+    pub(crate) fn stop(self: &Rc<Self>) {
+        if self.stage.get() != Stage::Open {
+            return;
+        }
+        if self.core.borrow_mut().stop() {
+            self.bev.close_after_flush();
+        }
+    }
+
+    /// Closes now.
+    pub(crate) fn close(&self, server_gone: bool) {
+        self.over(if server_gone { Stage::ServerGone } else { Stage::Closed });
+        self.bev.free();
+    }
+
+    /// The connection has ended; its requests' hooks run in the loop's next turn.
+    fn over(&self, stage: Stage) {
+        if !matches!(self.stage.get(), Stage::Closed | Stage::ServerGone) {
+            self.stage.set(stage);
+        }
+        let unfinished = self.incoming.take();
+        let key = self.key.replace(u32::MAX);
+        if key != u32::MAX {
+            self.server.remove(key);
+        }
+        let completion = match self.stage.get() {
+            Stage::ServerGone => Completion::ServerGone,
+            _ => Completion::ClientGone,
+        };
+        for hook in self.hooks.take().into_iter().flat_map(|hooks| hooks.into_iter()) {
+            self.server.queue_hook(hook, completion);
+        }
+        drop(unfinished);
+    }
+
+    // Hooks.
+
+    pub(crate) fn add_hook(&self, hook: Hook) {
+        let mut hooks = self.hooks.take().unwrap_or_default();
+        hooks.push(hook);
+        self.hooks.set(Some(hooks));
+    }
+
+    /// The answer of `seq` is written as a whole.
+    fn mark_done(&self, seq: Seq) {
+        if let Some(mut hooks) = self.hooks.take() {
+            hooks.iter_mut().filter(|hook| hook.seq == seq).for_each(|hook| hook.done = true);
+            self.hooks.set(Some(hooks));
+        }
+    }
+
+    /// Has `cb` called whenever no more than `low` bytes are unsent, as long as the answer of `seq` goes on.
+    pub(crate) fn watch_room(&self, seq: Seq, low: usize, cb: RoomCallback) {
+        self.bev.set_watermark(Direction::WRITE, low, None);
+        self.add_hook(Hook::on_room(seq, cb));
+    }
+
+    fn run_room_hooks(&self) {
+        let Some(mut hooks) = self.hooks.take() else { return };
+        let rooms: Vec<_> = hooks.iter_mut().filter(|hook| !hook.done).filter_map(Hook::take_room).collect();
+        self.hooks.set(Some(hooks));
+        for (seq, mut cb) in rooms {
+            cb();
+            let streams = self.core.borrow().exchange(seq).is_some_and(|e| e.state != State::Done);
+            if streams && self.check().is_ok() {
+                self.add_hook(Hook::on_room(seq, cb));
+            }
+        }
+    }
+
+    fn run_done_hooks(&self) {
+        let Some(mut hooks) = self.hooks.take() else { return };
+        let done: Vec<Hook> = hooks.extract_if(.., |hook| hook.done).collect();
+        if !hooks.is_empty() {
+            self.hooks.set(Some(hooks));
+        }
+        for hook in done {
+            hook.complete(Completion::Sent);
+        }
+    }
+
+    /// Tells every request that is out that the client has left.
+    fn run_gone_hooks(&self, gone: Gone) {
+        let Some(mut hooks) = self.hooks.take() else { return };
+        let callbacks: Vec<_> =
+            hooks.iter_mut().filter(|hook| !hook.done).filter_map(|hook| hook.take_gone(gone)).collect();
+        self.hooks.set(Some(hooks));
+        for callback in callbacks {
+            callback(gone);
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Requests that wait with their server while another thread prepares the answer.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use event_core::{Buffer, LoopHandle, Mailbox, Sender};
+
+use crate::error::{Caller, Error, Ours};
+use crate::head::Headers;
+use crate::server::{Hook, Inner, Reply, Request};
+
+/// What a token's holder asks for.
+enum Message {
+    Chunk(u64, Buffer),
+    Dropped(u64),
+    End(u64),
+    Reply { ticket: u64, status: u16, reason: Option<Box<str>>, headers: Headers, body: Buffer },
+    Start { ticket: u64, status: u16, reason: Option<Box<str>>, headers: Headers },
+}
+
+enum Parked {
+    Reply(Reply),
+    Request(Request),
+}
+
+/// A server's parked requests and the mailbox that their answers come through; made when the first is parked.
+#[derive(Default)]
+pub(crate) struct Desk {
+    mailbox: Option<(Mailbox<Message>, Sender<Message>)>,
+    parked: HashMap<u64, Parked>,
+    next: u64,
+}
+
+impl Desk {
+    /// Everything that is parked, and the mailbox, for the caller to drop.
+    pub(crate) fn close(&mut self) -> impl Sized + use<> {
+        (std::mem::take(&mut self.parked), self.mailbox.take())
+    }
+}
+
+/// A token for a request that is parked with its server: any thread may answer it, once.
+///
+/// Dropped unanswered, also by a thread that panics, it answers 500. The request keeps the loop running meanwhile.
+///
+/// ```
+/// # use event_core::EventBase;
+/// # use event_http::Server;
+/// # let base = EventBase::new()?;
+/// # let http = Server::new(&base)?;
+/// http.set_gencb(|mut req| {
+///     let body = req.take_body();
+///     let deferred = req.defer();
+///     std::thread::spawn(move || {
+///         let _ = deferred.send_reply(200, "OK", format!("{} bytes", body.len()));
+///     });
+/// });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a deferred request that is dropped is answered 500"]
+pub struct Deferred {
+    ticket: Option<Ticket>,
+    headers: Headers,
+}
+
+/// The way back to a parked request. Dropped, it gives the request up.
+struct Ticket {
+    sender: Option<Sender<Message>>,
+    number: u64,
+    gone: Arc<AtomicBool>,
+}
+
+impl Ticket {
+    fn send(&self, message: Message) -> Result<(), Error> {
+        if self.gone.load(Ordering::Acquire) {
+            return Err(Caller::LateReply.into());
+        }
+        let sender = self.sender.as_ref().ok_or(Ours::ServerGone)?;
+        sender.send(message).map_err(|_| Ours::ServerGone.into())
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(sender) = &self.sender {
+            let _ = sender.send(Message::Dropped(self.number));
+        }
+    }
+}
+
+impl Deferred {
+    pub(crate) fn park(request: Request) -> Deferred {
+        let server = request.connection().server().clone();
+        let gone = Arc::new(AtomicBool::new(request.is_client_gone()));
+        request.connection().add_hook(Hook::flag(request.seq(), gone.clone()));
+        let sender = open_desk(&server);
+        let (number, refused) = {
+            let mut desk = server.desk.borrow_mut();
+            let number = desk.next;
+            desk.next += 1;
+            if sender.is_some() {
+                desk.parked.insert(number, Parked::Request(request));
+                (number, None)
+            } else {
+                (number, Some(request))
+            }
+        };
+        drop(refused);
+        Deferred { ticket: Some(Ticket { sender, number, gone }), headers: Headers::new() }
+    }
+
+    /// Adds a field to the answer.
+    ///
+    /// # Errors
+    /// - `is_invalid_argument` if the name is not a token or the value holds a control character.
+    #[doc(alias = "evhttp_add_header")]
+    pub fn add_header(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.headers.add(name, value)
+    }
+
+    /// Whether the client has left, as far as the loop knew a moment ago: an answer would go nowhere.
+    pub fn is_gone(&self) -> bool {
+        self.ticket.as_ref().is_none_or(|ticket| ticket.gone.load(Ordering::Acquire))
+    }
+
+    /// Answers with a whole body; see [`Request::send_reply`]. The loop sends it in its next turn.
+    ///
+    /// # Errors
+    /// - `is_client_gone` or `is_server_gone` if that is known already; `Ok` is no promise that it arrives.
+    /// - `is_invalid_argument` if status or reason are refused; the client gets 500.
+    #[doc(alias = "evhttp_send_reply")]
+    pub fn send_reply<'a>(
+        mut self,
+        status: u16,
+        reason: impl Into<Option<&'a str>>,
+        body: impl Into<Buffer>,
+    ) -> Result<(), Error> {
+        let (reason, body) = (reason.into().map(Into::into), body.into());
+        let Some(ticket) = self.ticket.take() else { return Ok(()) };
+        check_status(status)?;
+        let headers = std::mem::take(&mut self.headers);
+        let number = ticket.number;
+        ticket.send(Message::Reply { ticket: number, status, reason, headers, body })
+    }
+
+    /// Begins an answer in pieces; see [`Request::send_reply_start`].
+    ///
+    /// # Errors
+    /// As [`send_reply`](Self::send_reply).
+    #[doc(alias = "evhttp_send_reply_start")]
+    pub fn send_reply_start<'a>(
+        mut self,
+        status: u16,
+        reason: impl Into<Option<&'a str>>,
+    ) -> Result<DeferredReply, Error> {
+        let reason = reason.into().map(Into::into);
+        let Some(ticket) = self.ticket.take() else { return Err(Caller::LateReply.into()) };
+        check_status(status)?;
+        let headers = std::mem::take(&mut self.headers);
+        ticket.send(Message::Start { ticket: ticket.number, status, reason, headers })?;
+        Ok(DeferredReply { ticket })
+    }
+}
+
+impl fmt::Debug for Deferred {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deferred").field("is_gone", &self.is_gone()).finish_non_exhaustive()
+    }
+}
+
+/// An answer that another thread is streaming. Dropped before [`end`](Self::end), it closes the connection.
+#[must_use = "a reply that is dropped before its end closes the connection"]
+pub struct DeferredReply {
+    ticket: Ticket,
+}
+
+impl DeferredReply {
+    /// Sends a piece of the body.
+    ///
+    /// # Errors
+    /// - `is_client_gone` or `is_server_gone` if that is known already.
+    #[doc(alias = "evhttp_send_reply_chunk")]
+    pub fn chunk(&self, piece: impl Into<Buffer>) -> Result<(), Error> {
+        let piece = piece.into();
+        self.ticket.send(Message::Chunk(self.ticket.number, piece))
+    }
+
+    /// Ends the answer.
+    ///
+    /// # Errors
+    /// - `is_client_gone` or `is_server_gone` if that is known already.
+    #[doc(alias = "evhttp_send_reply_end")]
+    pub fn end(self) -> Result<(), Error> {
+        self.ticket.send(Message::End(self.ticket.number))
+    }
+
+    /// Whether the client has left, as far as the loop knew a moment ago.
+    pub fn is_gone(&self) -> bool {
+        self.ticket.gone.load(Ordering::Acquire)
+    }
+}
+
+impl fmt::Debug for DeferredReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeferredReply").field("is_gone", &self.is_gone()).finish_non_exhaustive()
+    }
+}
+
+fn check_status(status: u16) -> Result<(), Error> {
+    if (100..=999).contains(&status) { Ok(()) } else { Err(Caller::Status.into()) }
+}
+
+/// The way into the server's mailbox, made on first use; `None` if the loop or the server is gone.
+fn open_desk(server: &Rc<Inner>) -> Option<Sender<Message>> {
+    if let Some((_, sender)) = &server.desk.borrow().mailbox {
+        return Some(sender.clone());
+    }
+    if server.is_gone() {
+        return None;
+    }
+    let handle: &LoopHandle = &server.handle;
+    let weak: Weak<Inner> = Rc::downgrade(server);
+    let (mailbox, sender) = handle
+        .mailbox(move |message| {
+            if let Some(server) = weak.upgrade() {
+                receive(&server, message);
+            }
+        })
+        .ok()?;
+    server.desk.borrow_mut().mailbox = Some((mailbox, sender.clone()));
+    Some(sender)
+}
+
+/// Does what a token's holder asked for. Nothing is borrowed while it is done.
+fn receive(server: &Inner, message: Message) {
+    let take = |ticket: u64| server.desk.borrow_mut().parked.remove(&ticket);
+    let park = |ticket: u64, reply: Reply| {
+        server.desk.borrow_mut().parked.insert(ticket, Parked::Reply(reply));
+    };
+    match message {
+        Message::Reply { ticket, status, reason, headers, body } => {
+            if let Some(Parked::Request(mut request)) = take(ticket) {
+                *request.reply_headers() = headers;
+                note(request.send_reply(status, reason.as_deref(), body));
+            }
+        }
+        Message::Start { ticket, status, reason, headers } => {
+            if let Some(Parked::Request(mut request)) = take(ticket) {
+                *request.reply_headers() = headers;
+                match request.send_reply_start(status, reason.as_deref()) {
+                    Ok(reply) => park(ticket, reply),
+                    Err(error) => note(Err(error)),
+                }
+            }
+        }
+        Message::Chunk(ticket, piece) => {
+            if let Some(Parked::Reply(reply)) = take(ticket) {
+                let sent = reply.chunk(piece);
+                park(ticket, reply);
+                note(sent);
+            }
+        }
+        Message::End(ticket) => {
+            if let Some(Parked::Reply(reply)) = take(ticket) {
+                note(reply.end());
+            }
+        }
+        Message::Dropped(ticket) => drop(take(ticket)),
+    }
+}
+
+/// A late answer is harmless; anything else the program should know.
+fn note(sent: Result<(), Error>) {
+    if let Err(error) = sent
+        && !error.is_client_gone()
+        && !error.is_server_gone()
+    {
+        log::warn!("a deferred answer failed: {error}");
+    }
+}

@@ -1,0 +1,333 @@
+//! A request in the hands of the program, and its answer.
+
+use std::cell::Cell;
+use std::fmt;
+use std::rc::Rc;
+
+use event_core::{Address, Buffer, Hold};
+
+use crate::conn::Seq;
+use crate::driver::Connection;
+use crate::encode::ReplyHead;
+use crate::error::Error;
+use crate::head::{HeaderValue, Headers, Method, RequestHead, Version};
+use crate::server::deferred::Deferred;
+use crate::server::{Completion, Gone, Hook};
+
+/// Above this many unsent bytes a streamed answer has no room: more would only grow memory.
+const ROOM: usize = 1 << 20;
+
+/// A whole request, to be answered once: at once, later from another callback, or from another thread.
+///
+/// Answering takes the request, so that a second answer does not compile. A request that is dropped unanswered is
+/// answered 500. It keeps the loop running while it exists.
+///
+/// ```
+/// # use event_core::EventBase;
+/// # use event_http::Server;
+/// # let base = EventBase::new()?;
+/// # let http = Server::new(&base)?;
+/// http.set_gencb(|mut req| {
+///     req.add_header("Content-Type", "text/plain")?;
+///     let text = format!("you asked for {} with {}", req.path(), req.method());
+///     req.send_reply(200, "OK", text)
+/// });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a request that is dropped is answered 500"]
+#[doc(alias = "evhttp_request")]
+pub struct Request {
+    connection: Rc<Connection>,
+    seq: Seq,
+    head: RequestHead,
+    body: Buffer,
+    trailers: Headers,
+    reply_headers: Headers,
+    answered: bool,
+    _hold: Hold,
+}
+
+impl Request {
+    pub(crate) fn new(
+        connection: Rc<Connection>,
+        seq: Seq,
+        head: RequestHead,
+        body: Buffer,
+        trailers: Headers,
+    ) -> Request {
+        let hold = connection.server().handle.hold();
+        let reply_headers = Headers::new();
+        Request { connection, seq, head, body, trailers, reply_headers, answered: false, _hold: hold }
+    }
+
+    /// The method.
+    #[doc(alias = "evhttp_request_get_command")]
+    pub fn method(&self) -> &Method {
+        self.head.method()
+    }
+
+    /// The request target as it was sent.
+    #[doc(alias = "evhttp_request_get_uri")]
+    pub fn target(&self) -> &str {
+        self.head.target()
+    }
+
+    /// The path of the target, not decoded: `/` at least, `*` for `OPTIONS *`.
+    #[doc(alias = "evhttp_uri_get_path")]
+    pub fn path(&self) -> &str {
+        self.head.path()
+    }
+
+    /// What follows the first `?` of the target, not decoded; empty if nothing follows.
+    #[doc(alias = "evhttp_uri_get_query")]
+    pub fn query(&self) -> Option<&str> {
+        self.head.query()
+    }
+
+    /// The version of HTTP that the client speaks.
+    pub fn version(&self) -> Version {
+        self.head.version()
+    }
+
+    /// Host and port that the client asked: of an absolute target, else of the Host field.
+    #[doc(alias = "evhttp_request_get_host")]
+    pub fn host(&self) -> Option<&str> {
+        self.head.host()
+    }
+
+    /// The header fields.
+    #[doc(alias = "evhttp_request_get_input_headers")]
+    pub fn headers(&self) -> &Headers {
+        self.head.headers()
+    }
+
+    /// The first field of that name, whatever its case.
+    #[doc(alias = "evhttp_find_header")]
+    pub fn header(&self, name: &str) -> Option<HeaderValue<'_>> {
+        self.head.headers().get(name)
+    }
+
+    /// The fields behind a chunked body, kept apart from the header fields (RFC 9110 section 6.5.1).
+    pub fn trailers(&self) -> &Headers {
+        &self.trailers
+    }
+
+    /// The body; empty without one.
+    #[doc(alias = "evhttp_request_get_input_buffer")]
+    pub fn body(&self) -> &Buffer {
+        &self.body
+    }
+
+    /// Takes the body out.
+    pub fn take_body(&mut self) -> Buffer {
+        self.body.take_all()
+    }
+
+    /// The client's address.
+    #[doc(alias = "evhttp_connection_get_peer")]
+    pub fn peer(&self) -> Address {
+        self.connection.peer()
+    }
+
+    /// The fields that the answer will have, in this order, before those that the server adds.
+    #[doc(alias = "evhttp_request_get_output_headers")]
+    pub fn reply_headers(&mut self) -> &mut Headers {
+        &mut self.reply_headers
+    }
+
+    /// Adds a field to the answer.
+    ///
+    /// # Errors
+    /// - `is_invalid_argument` if the name is not a token or the value holds CR, LF, NUL or another control character.
+    #[doc(alias = "evhttp_add_header")]
+    pub fn add_header(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.reply_headers.add(name, value)
+    }
+
+    /// Whether the answer would still reach somebody, as far as is known.
+    pub fn is_client_gone(&self) -> bool {
+        self.connection.check().is_err()
+    }
+
+    /// Is called if the client leaves while the answer is pending. Replaces nothing: each call adds one.
+    #[doc(alias = "evhttp_connection_set_closecb")]
+    pub fn on_client_gone(&self, cb: impl FnOnce(Gone) + 'static) {
+        self.connection.add_hook(Hook::on_gone(self.seq, Box::new(cb)));
+    }
+
+    /// Is called exactly once when the request is over, whatever became of it, unless the loop itself ends first.
+    #[doc(alias = "evhttp_request_set_on_complete_cb")]
+    pub fn on_complete(&self, cb: impl FnOnce(Completion) + 'static) {
+        self.connection.add_hook(Hook::on_complete(self.seq, Box::new(cb)));
+    }
+
+    /// Answers with a whole body. `reason` is the phrase behind the status code: `None` for the standard one.
+    ///
+    /// Date, Content-Length, Content-Type (`text/html; charset=ISO-8859-1`) and Connection are added where they are
+    /// missing; an answer to HEAD has the length and no body.
+    ///
+    /// # Errors
+    /// - `is_client_gone` if the client has left: harmless, nobody waits.
+    /// - `is_server_gone` if the server was freed.
+    /// - `is_invalid_argument` if the status is not 100 to 999 or the reason has a control character; the client then
+    ///   gets 500.
+    #[doc(alias = "evhttp_send_reply")]
+    pub fn send_reply<'a>(
+        mut self,
+        status: u16,
+        reason: impl Into<Option<&'a str>>,
+        body: impl Into<Buffer>,
+    ) -> Result<(), Error> {
+        let (reason, body) = (reason.into(), body.into());
+        let head = ReplyHead { status, reason, headers: &self.reply_headers };
+        let sent = self.connection.reply(self.seq, &head, body);
+        self.answered = sent.as_ref().err().is_none_or(|error| !error.is_invalid_argument());
+        sent
+    }
+
+    /// Answers with an error page, after which the connection closes. `reason` stands in the status line and, escaped,
+    /// in the page; `None` for the standard phrase.
+    ///
+    /// # Errors
+    /// As [`send_reply`](Self::send_reply).
+    #[doc(alias = "evhttp_send_error")]
+    pub fn send_error<'a>(mut self, status: u16, reason: impl Into<Option<&'a str>>) -> Result<(), Error> {
+        let reason = reason.into();
+        self.answered = true;
+        self.connection.reply_error(self.seq, status, reason)
+    }
+
+    /// Begins an answer of which the body comes in pieces: chunked for HTTP/1.1, up to the end of the connection for
+    /// HTTP/1.0, as it is if a Content-Length field was added.
+    ///
+    /// # Errors
+    /// As [`send_reply`](Self::send_reply).
+    #[doc(alias = "evhttp_send_reply_start")]
+    pub fn send_reply_start<'a>(
+        mut self,
+        status: u16,
+        reason: impl Into<Option<&'a str>>,
+    ) -> Result<Reply, Error> {
+        let reason = reason.into();
+        let head = ReplyHead { status, reason, headers: &self.reply_headers };
+        let started = self.connection.reply_start(self.seq, &head);
+        self.answered = started.as_ref().err().is_none_or(|error| !error.is_invalid_argument());
+        started?;
+        let hold = self.connection.server().handle.hold();
+        let connection = self.connection.clone();
+        Ok(Reply { connection, seq: self.seq, trailers: Headers::new(), ended: Cell::new(false), _hold: hold })
+    }
+
+    /// Parks the request with its server and gives a token for it that any thread may answer, once. Take out what the
+    /// answer needs before.
+    pub fn defer(self) -> Deferred {
+        Deferred::park(self)
+    }
+
+    pub(crate) fn connection(&self) -> &Rc<Connection> {
+        &self.connection
+    }
+
+    pub(crate) fn seq(&self) -> Seq {
+        self.seq
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        let head = std::mem::replace(&mut self.head, RequestHead::empty());
+        self.connection.server().heads.borrow_mut().give(head);
+        if !self.answered {
+            let _ = self.connection.reply_error(self.seq, 500, None);
+        }
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("method", self.method())
+            .field("target", &self.target())
+            .finish_non_exhaustive()
+    }
+}
+
+/// An answer that is being streamed. Dropped before [`end`](Reply::end), it closes the connection, so that what the
+/// client has does not look whole. It keeps the loop running while it exists.
+#[must_use = "a reply that is dropped before its end closes the connection"]
+pub struct Reply {
+    connection: Rc<Connection>,
+    seq: Seq,
+    trailers: Headers,
+    ended: Cell<bool>,
+    _hold: Hold,
+}
+
+impl Reply {
+    /// Sends a piece of the body; an empty one is ignored. Look at [`has_room`](Self::has_room) before a large one.
+    ///
+    /// # Errors
+    /// - `is_client_gone`, `is_server_gone`: stop, nobody waits.
+    /// - Another caller's error if it is more than the Content-Length that was given; nothing is sent.
+    #[doc(alias = "evhttp_send_reply_chunk")]
+    pub fn chunk(&self, piece: impl Into<Buffer>) -> Result<(), Error> {
+        self.connection.chunk(self.seq, piece.into())
+    }
+
+    /// Adds a field that is sent behind a chunked body; elsewhere it is left out.
+    ///
+    /// # Errors
+    /// - `is_invalid_argument` as [`Request::add_header`].
+    pub fn add_trailer(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.trailers.add(name, value)
+    }
+
+    /// Ends the answer.
+    ///
+    /// # Errors
+    /// - `is_client_gone`, `is_server_gone`.
+    /// - Another caller's error if it is less than the Content-Length that was given; the connection closes.
+    #[doc(alias = "evhttp_send_reply_end")]
+    pub fn end(self) -> Result<(), Error> {
+        self.ended.set(true);
+        let trailers = (!self.trailers.is_empty()).then_some(&self.trailers);
+        self.connection.reply_end(self.seq, trailers)
+    }
+
+    /// Bytes of this connection's answers that have not been handed to the kernel.
+    pub fn pending_output(&self) -> usize {
+        self.connection.pending_output()
+    }
+
+    /// False above 1 MiB of unsent bytes: what is sent now only grows memory, and above 16 MiB ends the connection.
+    pub fn has_room(&self) -> bool {
+        self.pending_output() <= ROOM
+    }
+
+    /// Is called when there is room again, which is below 512 KiB of unsent bytes, and each time that more has left.
+    /// Dropped when the answer ends. Replaces nothing: each call adds one.
+    #[doc(alias = "evhttp_send_reply_chunk_with_cb")]
+    pub fn on_room(&self, cb: impl FnMut() + 'static) {
+        self.connection.watch_room(self.seq, ROOM / 2, Box::new(cb));
+    }
+
+    /// Is called if the client leaves before the end of the answer. Replaces nothing: each call adds one.
+    #[doc(alias = "evhttp_connection_set_closecb")]
+    pub fn on_client_gone(&self, cb: impl FnOnce(Gone) + 'static) {
+        self.connection.add_hook(Hook::on_gone(self.seq, Box::new(cb)));
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if !self.ended.get() {
+            self.connection.reply_abandoned(self.seq);
+        }
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reply").field("seq", &self.seq).finish_non_exhaustive()
+    }
+}
