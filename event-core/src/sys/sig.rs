@@ -187,7 +187,6 @@ fn remove(registry: &mut Registry, slot: &'static Slot, bits: u64) {
 extern "C" fn deliver(signal: c_int) {
     let Some((bit, index)) = place(signal) else { return };
     super::errno::keep(|| {
-        let forks_before = forks();
         for slot in &TABLE {
             if slot.mask.load(SeqCst) & bit == 0 {
                 continue;
@@ -199,10 +198,7 @@ extern "C" fn deliver(signal: c_int) {
                     wake::write(slot.wake_fd.load(SeqCst));
                 }
             }
-            // A handler of the program's that interrupted us may have forked, and the child begins at zero.
-            if forks() == forks_before {
-                slot.running.fetch_sub(1, SeqCst);
-            }
+            slot.running.fetch_sub(1, SeqCst);
         }
     });
 }
@@ -281,7 +277,8 @@ pub(super) fn after_fork_in_parent() {
     drop(parked.take());
 }
 
-/// Runs in the child before anything else of ours: what was counted and what ran was the parent's.
+/// Runs in the child before anything else of ours: what was counted and what ran was the parent's. The thread that
+/// forked cannot have been in our handler, which nothing interrupts.
 pub(super) fn after_fork_in_child() {
     for slot in &TABLE {
         slot.running.store(0, SeqCst);
@@ -337,6 +334,15 @@ mod tests {
             subscription.take(&mut out);
             assert_eq!(out, []);
         }
+    }
+
+    #[test]
+    fn the_table_is_locked_from_before_a_fork_until_after_it() {
+        let is_locked = || thread::spawn(|| REGISTRY.try_lock().is_err()).join().unwrap();
+        before_fork();
+        assert!(is_locked());
+        after_fork_in_parent();
+        drop(registry());
     }
 
     child_test! {

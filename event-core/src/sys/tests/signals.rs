@@ -231,11 +231,13 @@ child_test! {
                 .map(|_| {
                     scope.spawn(move || {
                         let mut raised = 0u32;
-                        while !stop.load(SeqCst) {
+                        loop {
                             raise(libc::SIGUSR1);
                             raised += 1;
+                            if stop.load(SeqCst) {
+                                return raised;
+                            }
                         }
-                        raised
                     })
                 })
                 .collect();
