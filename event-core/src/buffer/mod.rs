@@ -4,6 +4,8 @@ mod chunk;
 mod convert;
 mod io;
 mod list;
+#[cfg(test)]
+mod model;
 mod moves;
 mod pool;
 mod search;
@@ -244,7 +246,7 @@ impl Buffer {
         if mem.try_reserve_exact(n.max(MIN_CHUNK)).is_err() {
             return Err(Error::Invalid("there is no memory of the size to reserve"));
         }
-        self.close_back(0);
+        self.close_back();
         self.list.push_back(Chunk::own(Own::new(mem)));
         Ok(())
     }
@@ -329,9 +331,13 @@ impl Buffer {
 
     #[inline(never)]
     fn add_slow(&mut self, data: &[u8]) {
-        if data.is_empty() || !self.may_take(data.len()) {
-            return;
+        if !data.is_empty() && self.may_take(data.len()) {
+            self.append(data, MAX_CHUNK);
         }
+    }
+
+    /// Appends; new memory is at most `limit`, unless the data is more.
+    fn append(&mut self, data: &[u8], limit: usize) {
         let filled = self.list.edit_back(|chunk| match chunk {
             Chunk::Own { own, .. } => (own.fill(data), own.capacity()),
             Chunk::Shared { .. } => (0, 0),
@@ -339,7 +345,7 @@ impl Buffer {
         let (filled, block) = filled.unwrap_or((0, 0));
         let rest = &data[filled..];
         if !rest.is_empty() {
-            let mut own = Own::with_capacity(rest.len().max(self.growth(block)));
+            let mut own = Own::with_capacity(rest.len().max(self.growth(block).min(limit)));
             own.fill(rest);
             self.push_back(Chunk::own(own));
         }
@@ -355,7 +361,7 @@ impl Buffer {
     /// Appends a chunk, which must not be empty unless it may be dropped.
     fn push_back(&mut self, chunk: Chunk) {
         if !chunk.is_empty() {
-            self.close_back(0);
+            self.close_back();
             self.list.push_back(chunk);
         }
     }
@@ -374,13 +380,17 @@ impl Buffer {
     }
 
     /// Prepares the last chunk for one behind it: no empty chunk stays, and none in the middle that is under a quarter
-    /// full, unless its memory is at most `tolerated`.
-    fn close_back(&mut self, tolerated: usize) {
+    /// full.
+    fn close_back(&mut self) {
+        self.drop_empty_back();
+        if self.list.count() > 1 {
+            self.list.edit_back(Chunk::fit);
+        }
+    }
+
+    fn drop_empty_back(&mut self) {
         while self.list.back().is_some_and(Chunk::is_empty) {
             self.list.pop_back();
-        }
-        if self.list.count() > 1 && self.list.back().is_some_and(|chunk| chunk.block() > tolerated) {
-            self.list.edit_back(Chunk::fit);
         }
     }
 
@@ -495,6 +505,189 @@ mod tests {
         assert_eq!(Buffer::new().held(), 0);
         let mut buffer = Buffer::from("gone");
         buffer.drain(4);
+        assert_eq!((buffer.len(), buffer.held()), (0, 0));
+    }
+
+    #[test]
+    fn absurd_lengths_are_refused_and_change_nothing() {
+        let mut buffer = Buffer::from("text");
+        for n in [usize::MAX, usize::MAX - 1, isize::MAX as usize, isize::MAX as usize - 4] {
+            assert!(matches!(buffer.reserve(n), Err(Error::Invalid(_))), "{n}");
+        }
+        assert_eq!((&buffer, buffer.held(), buffer.chunks().count()), (&Buffer::from("text"), 4, 1));
+        assert_eq!(buffer.pullup(usize::MAX), None);
+        assert_eq!(buffer.peek(usize::MAX).count(), 1);
+        assert_eq!(buffer.peek_from(usize::MAX, usize::MAX).count(), 0);
+        assert_eq!(buffer.copyout_from(usize::MAX, &mut [0; 4]), 0);
+        buffer.truncate(usize::MAX);
+        assert_eq!(buffer.drain(usize::MAX), 4);
+        assert_eq!(buffer.drain(usize::MAX), 0);
+    }
+
+    #[test]
+    fn reserving_does_not_change_the_order_of_what_is_added() -> Result<(), Error> {
+        let mut buffer = Buffer::new();
+        buffer.reserve(12)?;
+        buffer.add(b"fourteen bytes");
+        buffer.reserve(2048)?;
+        buffer.add(b", then ten");
+        write!(buffer, ", then {}", "formatted");
+        buffer.reserve(1)?;
+        buffer.add_reference(Bytes::from_static(b", then a reference"));
+        buffer.reserve(100)?;
+        buffer.prepend(b"first: ");
+        buffer.add(b".");
+        assert_eq!(buffer, "first: fourteen bytes, then ten, then formatted, then a reference.");
+        Ok(())
+    }
+
+    #[test]
+    fn reserved_room_is_one_piece_and_takes_the_bytes_without_an_allocation() -> Result<(), Error> {
+        let mut buffer = Buffer::from("x");
+        buffer.reserve(100_000)?;
+        let held = buffer.held();
+        buffer.add(&[b'y'; 60_000]);
+        buffer.add(&[b'z'; 40_000]);
+        assert_eq!((buffer.held(), buffer.chunks().count()), (held, 2));
+        Ok(())
+    }
+
+    #[test]
+    fn an_empty_chunk_is_never_inside() -> Result<(), Error> {
+        let mut buffer = Buffer::from("a");
+        buffer.add_reference(Bytes::new());
+        buffer.reserve(1000)?;
+        buffer.add_buffer(&mut Buffer::from_static(b""));
+        buffer.add_reference(Bytes::from_static(b"b"));
+        buffer.reserve(1000)?;
+        let mut other = Buffer::new();
+        other.reserve(10)?;
+        other.add_buffer_reference(&mut buffer);
+        other.prepend_buffer(&mut buffer);
+        assert_eq!((&other, buffer.len()), (&Buffer::from("abab"), 0));
+        assert!(other.list.iter().all(|chunk| !chunk.is_empty()));
+        assert_eq!(buffer.remove(&mut [0; 4]), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn draining_exactly_everything_is_safe_in_every_state() -> Result<(), Error> {
+        let mut shared = Buffer::from(vec![b's'; 2000]);
+        let _other = shared.share();
+        let mut reserved = Buffer::from("reserved");
+        reserved.reserve(1000)?;
+        let mut many = Buffer::from("many");
+        many.add_static(&[b'm'; 2000]);
+        many.reserve(1000)?;
+        let mut drained = Buffer::from("drained");
+        drained.drain(3);
+        let mut unused = Buffer::new();
+        unused.reserve(10)?;
+        for mut buffer in [Buffer::new(), shared, reserved, many, drained, unused, Buffer::from_static(b"s")]
+        {
+            let len = buffer.len();
+            assert_eq!(buffer.drain(len), len);
+            assert_eq!((buffer.len(), buffer.is_empty(), buffer.contiguous()), (0, true, &b""[..]));
+            assert_eq!(buffer.drain(1), 0);
+            buffer.add(b"again");
+            assert_eq!(buffer, "again");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_peek_gives_no_more_than_was_asked_for() {
+        let mut buffer = Buffer::from(vec![b'p'; 4096]);
+        assert_eq!(buffer.peek(10).map(<[u8]>::len).collect::<Vec<_>>(), [10]);
+        buffer.add_static(&[b'q'; 2000]);
+        assert_eq!(buffer.peek(5000).map(<[u8]>::len).collect::<Vec<_>>(), [4096, 904]);
+        assert_eq!(buffer.peek_from(4090, 10).collect::<Vec<_>>(), [b"pppppp".as_slice(), b"qqqq"]);
+    }
+
+    #[test]
+    fn adding_moves_no_byte_and_neither_does_moving_the_buffer() {
+        let mut buffer = Buffer::new();
+        buffer.add(b"first");
+        let at = buffer.contiguous().as_ptr();
+        for _ in 0..10_000 {
+            buffer.add(b"more and more");
+        }
+        let buffer = Box::new(buffer);
+        assert_eq!(buffer.contiguous().as_ptr(), at);
+    }
+
+    #[test]
+    fn small_pieces_share_memory_that_doubles_and_a_large_one_gets_its_size() {
+        let mut buffer = Buffer::new();
+        for _ in 0..100_000 {
+            buffer.add(b"0123456789");
+        }
+        // 512 bytes to 32 KiB, then 64 KiB each.
+        assert!(buffer.chunks().count() <= 24, "{}", buffer.chunks().count());
+        assert!(buffer.held() < buffer.len() + MAX_CHUNK);
+        let mut large = Buffer::new();
+        large.add(&vec![0; 1 << 20]);
+        assert_eq!((large.held(), large.chunks().count()), (1 << 20, 1));
+    }
+
+    #[test]
+    fn repeated_prepends_share_memory_too() {
+        let mut buffer = Buffer::from("end");
+        for n in 0..1000 {
+            buffer.prepend(format!("{n} ").as_bytes());
+        }
+        assert!(buffer.to_vec().starts_with(b"999 998 997 ") && buffer.to_vec().ends_with(b" 1 0 end"));
+        assert!(buffer.chunks().count() < 8, "{}", buffer.chunks().count());
+    }
+
+    #[test]
+    fn pulling_up_copies_only_what_lies_apart() {
+        let mut buffer = Buffer::from(vec![b'a'; 2000]);
+        let at = buffer.contiguous().as_ptr();
+        buffer.add_static(&[b'b'; 2000]);
+        assert_eq!(buffer.pullup(0), Some(&b""[..]));
+        assert_eq!(buffer.pullup(2000).map(<[u8]>::as_ptr), Some(at));
+        let up = buffer.pullup(2001).unwrap();
+        assert_eq!((up.len(), up[2000]), (2001, b'b'));
+        assert_eq!(buffer.len(), 4000);
+        assert_eq!(buffer.pullup(4000).map(<[u8]>::len), Some(4000));
+        assert_eq!((buffer.chunks().count(), buffer.pullup(4001)), (1, None));
+        assert_eq!(Buffer::new().pullup(0), Some(&b""[..]));
+    }
+
+    #[test]
+    fn a_large_block_is_let_go_when_little_of_it_is_left() {
+        let mut buffer = Buffer::from(vec![b'l'; 1 << 20]);
+        buffer.drain((1 << 20) - 70_000);
+        assert_eq!(buffer.held(), 1 << 20);
+        buffer.drain(10_000);
+        assert_eq!((buffer.len(), buffer.held()), (60_000, 60_000));
+        let mut buffer = Buffer::from(vec![b'l'; 1 << 20]);
+        buffer.truncate(10);
+        assert_eq!((buffer.len(), buffer.held()), (10, 10));
+        let spacious = Buffer::from(Vec::with_capacity(1 << 20));
+        assert_eq!(spacious.held(), 0);
+    }
+
+    #[test]
+    fn referenced_memory_between_small_additions_does_not_strand_room() {
+        let mut buffer = Buffer::new();
+        for _ in 0..1000 {
+            buffer.add(b"0123456789");
+            buffer.add_reference(Bytes::from_static(b"0123456789"));
+        }
+        assert!(buffer.held() <= 4 * buffer.len() + 2 * MIN_CHUNK, "{}", buffer.held());
+    }
+
+    #[test]
+    fn truncating_keeps_the_front() {
+        let mut buffer = Buffer::from("abc");
+        buffer.add_reference(Bytes::from_static(b"def"));
+        buffer.truncate(4);
+        assert_eq!(buffer, "abcd");
+        buffer.truncate(3);
+        assert_eq!((&buffer, buffer.chunks().count()), (&Buffer::from("abc"), 1));
+        buffer.truncate(0);
         assert_eq!((buffer.len(), buffer.held()), (0, 0));
     }
 }
