@@ -2,19 +2,20 @@
 
 use bytes::{Buf, Bytes};
 
-/// The smallest memory an append allocates. An allocator serves 512 bytes as fast as 16, one answer head or one line
-/// of a protocol fits, and ten thousand buffers that hold a few bytes each still cost only 5 MB.
+/// The smallest memory an append allocates. An allocator serves 512 bytes as fast as 16, one answer head or
+/// one line of a protocol fits, and ten thousand buffers that hold a few bytes each still cost only 5 MB.
 pub(super) const MIN_CHUNK: usize = 512;
 
-/// The largest memory an append of small pieces allocates ahead of need: as large as a read block, so that the spare
-/// room of a long buffer is never more than that.
+/// The largest memory an append of small pieces allocates ahead of need: as large as a read block, so that
+/// the spare room of a long buffer is never more than that.
 pub(super) const MAX_CHUNK: usize = 64 * 1024;
 
-/// The most that is copied to let go of a block that is mostly empty: copying this takes a few microseconds. A longer
-/// piece keeps its block, however large.
+/// The most that is copied to let go of a block that is mostly empty: copying this takes a few microseconds.
+/// A longer piece keeps its block, however large.
 pub(super) const MAX_COPY: usize = 64 * 1024;
 
-/// Size of the unit in which a shared chunk remembers its block, so that the number fits beside the enum's tag.
+/// Size of the unit in which a shared chunk remembers its block, so that the number fits beside the enum's
+/// tag.
 const UNIT: usize = 64;
 
 /// Memory that belongs to one chunk: live bytes, room behind them, and perhaps room before them.
@@ -34,8 +35,8 @@ impl Own {
         Own::new(Vec::with_capacity(capacity))
     }
 
-    /// Memory of `capacity` bytes, or more if `data` is longer, with `data` at its very end: further prepends fit
-    /// before it.
+    /// Memory of `capacity` bytes, or more if `data` is longer, with `data` at its very end: further prepends
+    /// fit before it.
     pub(super) fn ending_with(data: &[u8], capacity: usize) -> Own {
         let start = capacity.saturating_sub(data.len());
         let mut mem = Vec::with_capacity(start + data.len());
@@ -139,12 +140,12 @@ impl From<&[u8]> for Own {
 
 /// One contiguous run of a buffer's bytes.
 pub(super) enum Chunk {
-    /// Memory of this chunk alone. `pooled` marks a block that the loop's pool lent to this very buffer: emptied, it
-    /// stays, so that `settle` can hand it back.
+    /// Memory of this chunk alone. `pooled` marks a block that the loop's pool lent to this very buffer:
+    /// emptied, it stays, so that `settle` can hand it back.
     Own { own: Own, pooled: bool },
-    /// Bytes that do not change and that others may see too. `block` is the size, in units rounded down, of the memory
-    /// that was ours before it was shared; 0 for memory of others, whose size is not known and which is never copied
-    /// to let go of it.
+    /// Bytes that do not change and that others may see too. `block` is the size, in units rounded down, of
+    /// the memory that was ours before it was shared; 0 for memory of others, whose size is not known and
+    /// which is never copied to let go of it.
     Shared { bytes: Bytes, block: u32 },
 }
 
@@ -274,8 +275,8 @@ impl Chunk {
         }
     }
 
-    /// Takes the first `n` bytes off, `n <= len`, without copying more than a piece that is under a quarter of its
-    /// block. Both sides keep the block alive if both are a quarter of it or more.
+    /// Takes the first `n` bytes off, `n <= len`, without copying more than a piece that is under a quarter
+    /// of its block. Both sides keep the block alive if both are a quarter of it or more.
     pub(super) fn split_to(&mut self, n: usize) -> Chunk {
         let rest = self.len() - n;
         if self.is_loose_for(n) {

@@ -6,8 +6,8 @@ use super::chunk::{Chunk, Own};
 
 /// Chunks in order.
 ///
-/// No chunk is empty but the last, which may be reserved or emptied memory. The bytes of a chunk do not move when a
-/// list moves, because a list holds descriptors only.
+/// No chunk is empty but the last, which may be reserved or emptied memory. The bytes of a chunk do not move
+/// when a list moves, because a list holds descriptors only.
 #[derive(Default)]
 pub(super) struct List {
     repr: Repr,
@@ -18,8 +18,8 @@ enum Repr {
     #[default]
     Empty,
     One(Chunk),
-    /// Made by the second chunk, kept until no chunk is left. What only few buffers will need (frozen ends, counts of
-    /// changes) has its place in the box, so that the others stay small.
+    /// Made by the second chunk, kept until no chunk is left. What only few buffers will need (frozen ends,
+    /// counts of changes) has its place in the box, so that the others stay small.
     Many(Box<Many>),
 }
 
@@ -56,11 +56,17 @@ impl List {
         }
     }
 
-    /// The memory of the only chunk, if it is one that can be written to.
+    /// Whether there is no chunk at all, not even an empty one.
     #[inline]
-    pub(super) fn only_own(&mut self) -> Option<&mut Own> {
+    pub(super) fn is_bare(&self) -> bool {
+        matches!(self.repr, Repr::Empty)
+    }
+
+    /// The memory of the only chunk, if it can be written to, and whether the pool lent it.
+    #[inline]
+    pub(super) fn only_own(&mut self) -> Option<(&mut Own, bool)> {
         match &mut self.repr {
-            Repr::One(Chunk::Own { own, .. }) => Some(own),
+            Repr::One(Chunk::Own { own, pooled }) => Some((own, *pooled)),
             _ => None,
         }
     }
@@ -99,6 +105,13 @@ impl List {
             Repr::One(chunk) => Some(f(chunk)),
             Repr::Many(many) => edit(&mut many.len, many.chunks.back_mut()?, f),
         }
+    }
+
+    /// Sets the first chunk of a bare list.
+    #[inline]
+    pub(super) fn set(&mut self, chunk: Chunk) {
+        debug_assert!(self.is_bare());
+        self.repr = Repr::One(chunk);
     }
 
     /// The caller has seen to it that the sum of the lengths is one that a buffer may have.
@@ -188,8 +201,9 @@ impl List {
         }
     }
 
-    /// Takes the only chunk, and the box with it if there is one.
-    fn take_only(&mut self) -> Option<Chunk> {
+    /// Takes the first chunk of a list of one, and the box with it if there is one.
+    #[inline]
+    pub(super) fn take_only(&mut self) -> Option<Chunk> {
         match mem::take(&mut self.repr) {
             Repr::Empty => None,
             Repr::One(chunk) => Some(chunk),

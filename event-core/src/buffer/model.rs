@@ -86,8 +86,8 @@ impl Pair {
         self.check_held(2 * MIN_CHUNK);
     }
 
-    /// Memory held is at most four times the bytes and `slack`. Excepted are blocks that were put in whole and of which
-    /// more is left than is ever copied.
+    /// Memory held is at most four times the bytes and `slack`. Excepted are blocks that were put in whole
+    /// and of which more is left than is ever copied.
     fn check_held(&self, slack: usize) {
         let chunks = || self.real.list.iter();
         let excess = |chunk: &Chunk| chunk.held().saturating_sub(4 * chunk.len());

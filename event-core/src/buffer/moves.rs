@@ -1,7 +1,8 @@
 //! Moving and sharing bytes between buffers: a piece under a quarter of its block is copied, any other moved.
 
 use super::chunk::{Chunk, MIN_CHUNK};
-use super::{Buffer, SMALL_PIECE, trim};
+use super::take::trim;
+use super::{Buffer, SMALL_PIECE};
 
 impl Buffer {
     /// Moves all bytes of `from` to the end of this buffer; O(chunks of `from`).
@@ -53,8 +54,8 @@ impl Buffer {
 
     /// Appends the bytes of `other`, which keeps them: its larger chunks become shared, without a copy.
     ///
-    /// One body can so stand in the output of any number of streams. Shared bytes never change; what is added to `other`
-    /// later goes into new memory. Neither buffer depends on the other afterwards.
+    /// One body can so stand in the output of any number of streams. Shared bytes never change; what is added
+    /// to `other` later goes into new memory. Neither buffer depends on the other afterwards.
     ///
     /// ```
     /// # use event_core::Buffer;
@@ -96,8 +97,8 @@ impl Buffer {
 
     /// Moves the first `n` bytes, or all if there are fewer, to the end of `to`; returns how many.
     ///
-    /// As [`add_buffer`](Buffer::add_buffer). A chunk that has to be cut in two goes with the larger part and the other is
-    /// copied, if that is under a quarter of the block; else both share it.
+    /// As [`add_buffer`](Buffer::add_buffer). A chunk that has to be cut in two goes with the larger part and
+    /// the other is copied, if that is under a quarter of the block; else both share it.
     #[doc(alias = "evbuffer_remove_buffer")]
     pub fn remove_buffer(&mut self, to: &mut Buffer, n: usize) -> usize {
         let n = n.min(self.len());
@@ -267,7 +268,9 @@ mod tests {
 
     #[test]
     fn the_owner_of_referenced_memory_goes_with_its_last_byte() {
-        struct Owner(Arc<()>);
+        struct Owner {
+            _alive: Arc<()>,
+        }
         impl AsRef<[u8]> for Owner {
             fn as_ref(&self) -> &[u8] {
                 &[b'o'; 10_000]
@@ -275,7 +278,7 @@ mod tests {
         }
         let count = Arc::new(());
         let mut buffer = Buffer::from("before");
-        buffer.add_reference(Bytes::from_owner(Owner(count.clone())));
+        buffer.add_reference(Bytes::from_owner(Owner { _alive: count.clone() }));
         buffer.add(b"after");
         let mut other = Buffer::new();
         other.add_buffer_reference(&mut buffer);

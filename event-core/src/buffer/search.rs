@@ -8,7 +8,8 @@ use super::Buffer;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "evbuffer_eol_style")]
 pub enum Eol {
-    /// CR LF, a lone LF or a lone CR. A CR that is the very last byte does not count yet, as its LF may be on the way.
+    /// CR LF, a lone LF or a lone CR. A CR that is the very last byte does not count yet, as its LF may be on
+    /// the way.
     ///
     /// Each is one line end: unlike libevent, a run of them is not swallowed, so empty lines are seen.
     #[doc(alias = "EVBUFFER_EOL_ANY")]
@@ -30,9 +31,9 @@ pub enum Eol {
 impl Buffer {
     /// Position of the first `needle` that begins at `from` or later.
     ///
-    /// An empty needle is found at `from` if that is not beyond the end. Positions go stale when bytes are drained or
-    /// prepended. Linear, unless the bytes lie in many chunks shorter than the needle: then up to the product of the
-    /// two lengths.
+    /// An empty needle is found at `from` if that is not beyond the end. Positions go stale when bytes are
+    /// drained or prepended. Linear, unless the bytes lie in many chunks shorter than the needle: then up to
+    /// the product of the two lengths.
     ///
     /// ```
     /// # use event_core::Buffer;
@@ -114,8 +115,8 @@ impl Buffer {
 
     /// Takes the first line out and its end off; `None` if no whole line is there.
     ///
-    /// An empty line is a line. Every call looks from the start: to bound the work for a line that trickles in, bound its
-    /// length.
+    /// An empty line is a line. Every call looks from the start: to bound the work for a line that trickles
+    /// in, bound its length.
     #[doc(alias = "evbuffer_readln")]
     #[doc(alias = "evbuffer_readline")]
     pub fn readln(&mut self, eol: Eol) -> Option<Vec<u8>> {

@@ -4,8 +4,9 @@ use super::chunk::{Chunk, MIN_CHUNK, Own};
 use super::{Buffer, Pool, READ_BLOCK, WRITE_BLOCK};
 
 impl Buffer {
-    /// Lets `f` append to a vector with room for `at_least` more bytes (at most `READ_BLOCK`): the end of this buffer
-    /// if that has the room, else a block of the pool, which becomes the end unless `f` appends nothing.
+    /// Lets `f` append to a vector with room for `at_least` more bytes (at most `READ_BLOCK`): the end of
+    /// this buffer if that has the room, else a block of the pool, which becomes the end unless `f` appends
+    /// nothing.
     ///
     /// `f` only appends, and not so much that the vector grows if the block is to be recycled.
     pub(crate) fn with_tail<R>(
@@ -15,18 +16,29 @@ impl Buffer {
         f: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> R {
         let at_least = at_least.clamp(1, READ_BLOCK);
-        if let Some(own) = self.list.only_own()
-            && own.spare() >= at_least
-        {
-            return own.append_with(f);
+        if self.list.is_bare() {
+            let mut own = Own::new(pool.take(at_least));
+            let result = own.append_with(f);
+            match own.len() {
+                0 => pool.give(own.into_mem()),
+                _ => self.list.set(Chunk::Own { own, pooled: true }),
+            }
+            return result;
         }
+        match self.list.only_own() {
+            Some((own, _)) if own.spare() >= at_least => own.append_with(f),
+            _ => self.with_new_tail(at_least, pool, f),
+        }
+    }
+
+    fn with_new_tail<R>(&mut self, at_least: usize, pool: &Pool, f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
         // Taken out while `f` runs, so that lengths are right whatever it does.
         let has_room = self.list.back().is_some_and(|chunk| chunk.spare() >= at_least);
         let (mut own, pooled) = match has_room.then(|| self.list.pop_back()).flatten() {
             Some(Chunk::Own { own, pooled }) => (own, pooled),
-            // Never a shared chunk that was taken out: those have no room, and one byte is asked for at least.
-            _ if at_least <= WRITE_BLOCK => (Own::new(pool.take_write()), true),
-            _ => (Own::new(pool.take_read()), true),
+            // Never a shared chunk that was taken out: those have no room, and one byte is asked for at
+            // least.
+            _ => (Own::new(pool.take(at_least)), true),
         };
         let result = own.append_with(f);
         if own.len() == 0 {
@@ -50,18 +62,32 @@ impl Buffer {
         }
     }
 
-    /// Tidies up after a callback or a flush: an end that is under a quarter of its block is copied into memory of its
-    /// own size, and the block goes back to the pool, as does one that is empty. A fuller block stays. Afterwards the
-    /// memory held is at most four times the bytes, and 1 KiB.
+    /// Tidies up after a callback or a flush: an end that is under a quarter of its block is copied into
+    /// memory of its own size, and the block goes back to the pool, as does one that is empty. A fuller block
+    /// stays. Afterwards the memory held is at most four times the bytes, and 1 KiB.
     #[inline]
     pub(crate) fn settle(&mut self, pool: &Pool) {
-        if self.list.count() > 0 {
-            self.settle_some(pool);
+        if self.list.is_bare() {
+            return;
+        }
+        match self.list.only_own() {
+            Some((own, _)) if own.len() == 0 => give(self.list.take_only(), pool),
+            Some((own, _)) if own.len() >= own.capacity().div_ceil(4) => {}
+            _ => self.settle_some(pool),
         }
     }
 
     /// As `drain`, but hands the emptied blocks to the pool.
+    #[inline]
     pub(crate) fn drain_to_pool(&mut self, n: usize, pool: &Pool) {
+        match self.list.only_own() {
+            Some((own, _)) if n >= own.len() => give(self.list.take_only(), pool),
+            Some((own, _)) if own.capacity() <= READ_BLOCK => own.advance(n),
+            _ => self.drain_chunks_to_pool(n, pool),
+        }
+    }
+
+    fn drain_chunks_to_pool(&mut self, n: usize, pool: &Pool) {
         let mut left = n.min(self.len());
         while left > 0 {
             let len = self.list.front().map_or(0, Chunk::len);
@@ -87,8 +113,8 @@ impl Buffer {
             && let Some(chunk) = self.list.pop_back()
         {
             if is_wasteful(&chunk) {
-                // Behind the bytes before it, where there may be room: a peer that sends byte by byte must not make
-                // a chunk of each.
+                // Behind the bytes before it, where there may be room: a peer that sends byte by byte must
+                // not make a chunk of each.
                 let has_room = self.list.back().is_some_and(|back| back.spare() >= chunk.len());
                 let may_hold = if has_room {
                     0
@@ -111,6 +137,7 @@ impl Buffer {
 }
 
 /// Hands the memory of a chunk to the pool; drops a shared one.
+#[inline]
 fn give(chunk: Option<Chunk>, pool: &Pool) {
     if let Some(Chunk::Own { own, .. }) = chunk {
         pool.give(own.into_mem());
