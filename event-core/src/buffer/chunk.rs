@@ -338,6 +338,9 @@ mod tests {
         assert_eq!((chunk.len(), other.len()), (480, 480));
         assert!(other.block() > 1000 - UNIT && other.block() <= chunk.block());
         assert_eq!(chunk.spare(), 0);
+
+        let mut quarter = Chunk::own(filled(1000, 250));
+        assert!(!quarter.is_loose() && !quarter.share().is_loose(), "the units must not make it loose");
     }
 
     #[test]

@@ -116,34 +116,28 @@ impl List {
 
     /// The caller has seen to it that the sum of the lengths is one that a buffer may have.
     pub(super) fn push_back(&mut self, chunk: Chunk) {
-        match &mut self.repr {
-            Repr::Empty => self.repr = Repr::One(chunk),
-            Repr::One(_) => {
-                let many = self.make_many();
+        self.repr = match mem::take(&mut self.repr) {
+            Repr::Empty => Repr::One(chunk),
+            Repr::One(first) => Repr::Many(Many::of(first, chunk)),
+            Repr::Many(mut many) => {
                 many.len += chunk.len();
                 many.chunks.push_back(chunk);
+                Repr::Many(many)
             }
-            Repr::Many(many) => {
-                many.len += chunk.len();
-                many.chunks.push_back(chunk);
-            }
-        }
+        };
     }
 
     /// As `push_back`, at the other end.
     pub(super) fn push_front(&mut self, chunk: Chunk) {
-        match &mut self.repr {
-            Repr::Empty => self.repr = Repr::One(chunk),
-            Repr::One(_) => {
-                let many = self.make_many();
+        self.repr = match mem::take(&mut self.repr) {
+            Repr::Empty => Repr::One(chunk),
+            Repr::One(last) => Repr::Many(Many::of(chunk, last)),
+            Repr::Many(mut many) => {
                 many.len += chunk.len();
                 many.chunks.push_front(chunk);
+                Repr::Many(many)
             }
-            Repr::Many(many) => {
-                many.len += chunk.len();
-                many.chunks.push_front(chunk);
-            }
-        }
+        };
     }
 
     pub(super) fn pop_front(&mut self) -> Option<Chunk> {
@@ -210,18 +204,15 @@ impl List {
             Repr::Many(mut many) => many.chunks.pop_front(),
         }
     }
+}
 
-    fn make_many(&mut self) -> &mut Many {
-        let mut many = Box::new(Many { len: 0, chunks: VecDeque::with_capacity(4) });
-        if let Repr::One(chunk) = mem::take(&mut self.repr) {
-            many.len = chunk.len();
-            many.chunks.push_back(chunk);
-        }
-        self.repr = Repr::Many(many);
-        match &mut self.repr {
-            Repr::Many(many) => many,
-            _ => unreachable!("set in the line above"),
-        }
+impl Many {
+    fn of(first: Chunk, second: Chunk) -> Box<Many> {
+        let mut chunks = VecDeque::with_capacity(4);
+        let len = first.len() + second.len();
+        chunks.push_back(first);
+        chunks.push_back(second);
+        Box::new(Many { len, chunks })
     }
 }
 

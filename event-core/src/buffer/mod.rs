@@ -32,8 +32,8 @@ const SMALL_PIECE: usize = 1024;
 ///
 /// The bytes lie in chunks. A chunk is memory of the buffer's own, which takes further bytes while it has
 /// room, or a share of memory that does not change: a static string, a [`Bytes`], what another buffer has
-/// too. Adding bytes never moves those already in, and no byte moves because the `Buffer` itself does: a
-/// pointer to them stays good until this buffer is modified.
+/// too. Memory that holds bytes is never enlarged by moving them, and no byte moves because the `Buffer`
+/// itself does: a pointer to them stays good until this buffer is modified.
 ///
 /// An empty buffer is 40 bytes and owns no memory; the first chunk costs one allocation, its memory. Memory
 /// kept is at most four times the bytes in it, apart from the blocks at the two ends: see
@@ -374,6 +374,14 @@ mod tests {
         let mut large = Buffer::new();
         large.add(&vec![0; 1 << 20]);
         assert_eq!((large.held(), large.chunks().count()), (1 << 20, 1));
+    }
+
+    #[test]
+    fn a_queue_that_has_become_short_takes_little_memory_for_what_is_added() {
+        let mut buffer = Buffer::from(vec![0; MAX_CHUNK]);
+        buffer.drain(MAX_CHUNK - 10);
+        buffer.add(b"x");
+        assert_eq!((buffer.len(), buffer.held()), (11, MAX_CHUNK + MIN_CHUNK));
     }
 
     #[test]

@@ -247,6 +247,35 @@ mod tests {
         let mut kept = input.take_all();
         kept.drain(30_000);
         assert_eq!(kept.held(), 0, "no 64 KiB for an empty buffer of the user's");
+
+        receive(&mut input, &pool, &[b'x'; READ_BLOCK]);
+        receive(&mut input, &pool, &[b'y'; 30_000]);
+        let mut kept = input.take_all();
+        kept.drain(usize::MAX);
+        assert_eq!(kept.held(), 0);
+    }
+
+    #[test]
+    fn a_user_who_drains_everything_leaves_the_block_for_the_pool() {
+        let pool = Pool::new();
+        let mut input = Buffer::from("left over, then ");
+        receive(&mut input, &pool, &[b'x'; 30_000]);
+        input.drain(usize::MAX);
+        assert_eq!((input.len(), input.held()), (0, READ_BLOCK));
+        input.settle(&pool);
+        assert_eq!((input.held(), pool.held()), (0, READ_BLOCK));
+    }
+
+    #[test]
+    fn answers_between_references_do_not_strand_their_blocks() {
+        let pool = Pool::new();
+        let mut output = Buffer::new();
+        for _ in 0..100 {
+            output.add_static(&[b'p'; 2000]);
+            output.with_tail(10, &pool, |tail| tail.extend_from_slice(b"0123456789"));
+            output.with_tail(WRITE_BLOCK, &pool, |tail| tail.extend_from_slice(b"0123456789"));
+        }
+        assert!(output.held() <= 2 * output.len() + 2 * WRITE_BLOCK, "{}", output.held());
     }
 
     #[test]
