@@ -2,19 +2,20 @@
 
 use bytes::{Buf, Bytes};
 
-/// The smallest memory an append allocates. An allocator serves 512 bytes as fast as 16, one answer head or one line
-/// of a protocol fits, and ten thousand buffers that hold a few bytes each still cost only 5 MB.
+/// The smallest memory an append allocates. An allocator serves 512 bytes as fast as 16, one answer head or
+/// one line of a protocol fits, and ten thousand buffers that hold a few bytes each still cost only 5 MB.
 pub(super) const MIN_CHUNK: usize = 512;
 
-/// The largest memory an append of small pieces allocates ahead of need: as large as a read block, so that the spare
-/// room of a long buffer is never more than that.
+/// The largest memory an append of small pieces allocates ahead of need: as large as a read block, so that
+/// the spare room of a long buffer is never more than that.
 pub(super) const MAX_CHUNK: usize = 64 * 1024;
 
-/// The most that is copied to let go of a block that is mostly empty: copying this takes a few microseconds. A longer
-/// piece keeps its block, however large.
+/// The most that is copied to let go of a block that is mostly empty: copying this takes a few microseconds.
+/// A longer piece keeps its block, however large.
 pub(super) const MAX_COPY: usize = 64 * 1024;
 
-/// Size of the unit in which a shared chunk remembers its block, so that the number fits beside the enum's tag.
+/// Size of the unit in which a shared chunk remembers its block, so that the number fits beside the enum's
+/// tag.
 const UNIT: usize = 64;
 
 /// Memory that belongs to one chunk: live bytes, room behind them, and perhaps room before them.
@@ -34,8 +35,8 @@ impl Own {
         Own::new(Vec::with_capacity(capacity))
     }
 
-    /// Memory of `capacity` bytes, or more if `data` is longer, with `data` at its very end: further prepends fit
-    /// before it.
+    /// Memory of `capacity` bytes, or more if `data` is longer, with `data` at its very end: further prepends
+    /// fit before it.
     pub(super) fn ending_with(data: &[u8], capacity: usize) -> Own {
         let start = capacity.saturating_sub(data.len());
         let mut mem = Vec::with_capacity(start + data.len());
@@ -139,12 +140,12 @@ impl From<&[u8]> for Own {
 
 /// One contiguous run of a buffer's bytes.
 pub(super) enum Chunk {
-    /// Memory of this chunk alone. `pooled` marks a block that the loop's pool lent to this very buffer: emptied, it
-    /// stays, so that `settle` can hand it back.
+    /// Memory of this chunk alone. `pooled` marks a block that the loop's pool lent to this very buffer:
+    /// emptied, it stays, so that `settle` can hand it back.
     Own { own: Own, pooled: bool },
-    /// Bytes that do not change and that others may see too. `block` is the size, in units rounded up, of the memory
-    /// that was ours before it was shared; 0 for memory of others, whose size is not known and which is never copied
-    /// to let go of it.
+    /// Bytes that do not change and that others may see too. `block` is the size, in units rounded down, of
+    /// the memory that was ours before it was shared; 0 for memory of others, whose size is not known and
+    /// which is never copied to let go of it.
     Shared { bytes: Bytes, block: u32 },
 }
 
@@ -260,7 +261,7 @@ impl Chunk {
 
     /// A second view of the same bytes, which become shared without moving.
     pub(super) fn share(&mut self) -> Chunk {
-        let block = u32::try_from(self.block().div_ceil(UNIT)).unwrap_or(u32::MAX);
+        let block = u32::try_from(self.block() / UNIT).unwrap_or(u32::MAX);
         if let Chunk::Own { own, .. } = self {
             let Own { mem, start } = std::mem::take(own);
             let mut bytes = Bytes::from(mem);
@@ -274,8 +275,8 @@ impl Chunk {
         }
     }
 
-    /// Takes the first `n` bytes off, `n <= len`, without copying more than a piece that is under a quarter of its
-    /// block. Both sides keep the block alive if both are a quarter of it or more.
+    /// Takes the first `n` bytes off, `n <= len`, without copying more than a piece that is under a quarter
+    /// of its block. Both sides keep the block alive if both are a quarter of it or more.
     pub(super) fn split_to(&mut self, n: usize) -> Chunk {
         let rest = self.len() - n;
         if self.is_loose_for(n) {
@@ -335,8 +336,11 @@ mod tests {
         let other = chunk.share();
         assert_eq!((chunk.bytes().as_ptr(), other.bytes().as_ptr()), (at, at));
         assert_eq!((chunk.len(), other.len()), (480, 480));
-        assert!(other.block() >= 1000 && other.block() < 1000 + 2 * UNIT);
+        assert!(other.block() > 1000 - UNIT && other.block() <= chunk.block());
         assert_eq!(chunk.spare(), 0);
+
+        let mut quarter = Chunk::own(filled(1000, 250));
+        assert!(!quarter.is_loose() && !quarter.share().is_loose(), "the units must not make it loose");
     }
 
     #[test]

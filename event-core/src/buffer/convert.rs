@@ -6,7 +6,8 @@ use bytes::Bytes;
 
 use super::chunk::{Chunk, Own};
 use super::list::List;
-use super::{Buffer, SMALL_PIECE, trim};
+use super::take::trim;
+use super::{Buffer, SMALL_PIECE};
 
 /// The bytes of a buffer that its `Debug` form shows.
 const SHOWN: usize = 64;
@@ -132,6 +133,12 @@ impl From<Bytes> for Buffer {
     }
 }
 
+impl From<Buffer> for Vec<u8> {
+    fn from(buffer: Buffer) -> Vec<u8> {
+        buffer.into_vec()
+    }
+}
+
 impl PartialEq for Buffer {
     fn eq(&self, other: &Buffer) -> bool {
         let mut at = 0;
@@ -239,7 +246,7 @@ mod tests {
         let at = mem.as_ptr();
         let mut buffer = Buffer::from(mem);
         buffer.add(b" more");
-        let mem = buffer.into_vec();
+        let mem = Vec::from(buffer);
         assert_eq!((mem.as_ptr(), &mem[..]), (at, &b"some more"[..]));
 
         let mut buffer = Buffer::from(mem);

@@ -8,8 +8,8 @@ use super::Buffer;
 impl Buffer {
     /// Appends formatted text: this is what `write!(buffer, "..")` calls, which so needs no `?`.
     ///
-    /// Adding cannot fail. If a `Display` of an argument returns an error, what it had written before stays and the
-    /// rest is left out.
+    /// Adding cannot fail. If a `Display` of an argument returns an error, what it had written before stays
+    /// and the rest is left out.
     ///
     /// ```
     /// # use event_core::Buffer;
@@ -28,7 +28,8 @@ impl Buffer {
         }
     }
 
-    /// Fills `out` with slices of the first `max` bytes, for a vectored write; returns how many slices were filled.
+    /// Fills `out` with slices of the first `max` bytes, for a vectored write; returns how many slices were
+    /// filled.
     ///
     /// The slices are as many as `out` has room for; none is empty, the last is cut to `max`.
     ///

@@ -6,8 +6,8 @@ use super::chunk::{Chunk, Own};
 
 /// Chunks in order.
 ///
-/// No chunk is empty but the last, which may be reserved or emptied memory. The bytes of a chunk do not move when a
-/// list moves, because a list holds descriptors only.
+/// No chunk is empty but the last, which may be reserved or emptied memory. The bytes of a chunk do not move
+/// when a list moves, because a list holds descriptors only.
 #[derive(Default)]
 pub(super) struct List {
     repr: Repr,
@@ -18,8 +18,8 @@ enum Repr {
     #[default]
     Empty,
     One(Chunk),
-    /// Made by the second chunk, kept until no chunk is left. What only few buffers will need (frozen ends, counts of
-    /// changes) has its place in the box, so that the others stay small.
+    /// Made by the second chunk, kept until no chunk is left. What only few buffers will need (frozen ends,
+    /// counts of changes) has its place in the box, so that the others stay small.
     Many(Box<Many>),
 }
 
@@ -56,11 +56,17 @@ impl List {
         }
     }
 
-    /// The memory of the only chunk, if it is one that can be written to.
+    /// Whether there is no chunk at all, not even an empty one.
     #[inline]
-    pub(super) fn only_own(&mut self) -> Option<&mut Own> {
+    pub(super) fn is_bare(&self) -> bool {
+        matches!(self.repr, Repr::Empty)
+    }
+
+    /// The memory of the only chunk, if it can be written to, and whether the pool lent it.
+    #[inline]
+    pub(super) fn only_own(&mut self) -> Option<(&mut Own, bool)> {
         match &mut self.repr {
-            Repr::One(Chunk::Own { own, .. }) => Some(own),
+            Repr::One(Chunk::Own { own, pooled }) => Some((own, *pooled)),
             _ => None,
         }
     }
@@ -101,36 +107,37 @@ impl List {
         }
     }
 
+    /// Sets the first chunk of a bare list.
+    #[inline]
+    pub(super) fn set(&mut self, chunk: Chunk) {
+        debug_assert!(self.is_bare());
+        self.repr = Repr::One(chunk);
+    }
+
     /// The caller has seen to it that the sum of the lengths is one that a buffer may have.
     pub(super) fn push_back(&mut self, chunk: Chunk) {
-        match &mut self.repr {
-            Repr::Empty => self.repr = Repr::One(chunk),
-            Repr::One(_) => {
-                let many = self.make_many();
+        self.repr = match mem::take(&mut self.repr) {
+            Repr::Empty => Repr::One(chunk),
+            Repr::One(first) => Repr::Many(Many::of(first, chunk)),
+            Repr::Many(mut many) => {
                 many.len += chunk.len();
                 many.chunks.push_back(chunk);
+                Repr::Many(many)
             }
-            Repr::Many(many) => {
-                many.len += chunk.len();
-                many.chunks.push_back(chunk);
-            }
-        }
+        };
     }
 
     /// As `push_back`, at the other end.
     pub(super) fn push_front(&mut self, chunk: Chunk) {
-        match &mut self.repr {
-            Repr::Empty => self.repr = Repr::One(chunk),
-            Repr::One(_) => {
-                let many = self.make_many();
+        self.repr = match mem::take(&mut self.repr) {
+            Repr::Empty => Repr::One(chunk),
+            Repr::One(last) => Repr::Many(Many::of(chunk, last)),
+            Repr::Many(mut many) => {
                 many.len += chunk.len();
                 many.chunks.push_front(chunk);
+                Repr::Many(many)
             }
-            Repr::Many(many) => {
-                many.len += chunk.len();
-                many.chunks.push_front(chunk);
-            }
-        }
+        };
     }
 
     pub(super) fn pop_front(&mut self) -> Option<Chunk> {
@@ -188,26 +195,24 @@ impl List {
         }
     }
 
-    /// Takes the only chunk, and the box with it if there is one.
-    fn take_only(&mut self) -> Option<Chunk> {
+    /// Takes the first chunk of a list of one, and the box with it if there is one.
+    #[inline]
+    pub(super) fn take_only(&mut self) -> Option<Chunk> {
         match mem::take(&mut self.repr) {
             Repr::Empty => None,
             Repr::One(chunk) => Some(chunk),
             Repr::Many(mut many) => many.chunks.pop_front(),
         }
     }
+}
 
-    fn make_many(&mut self) -> &mut Many {
-        let mut many = Box::new(Many { len: 0, chunks: VecDeque::with_capacity(4) });
-        if let Repr::One(chunk) = mem::take(&mut self.repr) {
-            many.len = chunk.len();
-            many.chunks.push_back(chunk);
-        }
-        self.repr = Repr::Many(many);
-        match &mut self.repr {
-            Repr::Many(many) => many,
-            _ => unreachable!("set in the line above"),
-        }
+impl Many {
+    fn of(first: Chunk, second: Chunk) -> Box<Many> {
+        let mut chunks = VecDeque::with_capacity(4);
+        let len = first.len() + second.len();
+        chunks.push_back(first);
+        chunks.push_back(second);
+        Box::new(Many { len, chunks })
     }
 }
 

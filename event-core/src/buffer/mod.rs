@@ -4,12 +4,13 @@ mod chunk;
 mod convert;
 mod io;
 mod list;
+#[cfg(test)]
+mod model;
 mod moves;
 mod pool;
 mod search;
 mod stream;
-
-use std::mem;
+mod take;
 
 use bytes::Bytes;
 
@@ -23,26 +24,28 @@ pub use search::Eol;
 /// The most bytes a buffer may hold, as in libevent: every length and every sum of two is then in range.
 const MAX_LEN: usize = isize::MAX as usize;
 
-/// A piece up to this size is copied when it fits behind the last bytes of where it goes: that costs less than a
-/// chunk of its own, in memory and in the number of pieces to send.
+/// A piece up to this size is copied when it fits behind the last bytes of where it goes: that costs less
+/// than a chunk of its own, in memory and in the number of pieces to send.
 const SMALL_PIECE: usize = 1024;
 
 /// A queue of bytes: added at the end, taken from the front, moved to another buffer without a copy.
 ///
-/// The bytes lie in chunks. A chunk is memory of the buffer's own, which takes further bytes while it has room, or a
-/// share of memory that does not change: a static string, a [`Bytes`], what another buffer has too. Adding bytes
-/// never moves those already in, and no byte moves because the `Buffer` itself does: a pointer to them stays good until
-/// this buffer is modified.
+/// The bytes lie in chunks. A chunk is memory of the buffer's own, which takes further bytes while it has
+/// room, or a share of memory that does not change: a static string, a [`Bytes`], what another buffer has
+/// too. Memory that holds bytes is never enlarged by moving them, and no byte moves because the `Buffer`
+/// itself does: a pointer to them stays good until this buffer is modified.
 ///
-/// An empty buffer is 40 bytes and owns no memory; the first chunk costs one allocation, its memory. Memory kept is at
-/// most four times the bytes in it, apart from the blocks at the two ends: see [`held`](Buffer::held).
+/// An empty buffer is 40 bytes and owns no memory; the first chunk costs one allocation, its memory. Memory
+/// kept is at most four times the bytes in it, apart from the blocks at the two ends: see
+/// [`held`](Buffer::held).
 ///
-/// A buffer is `Send`: another thread may build an answer. It is for one owner at a time; libevent's `evbuffer_lock`
-/// is Rust's `&mut`. What owns referenced memory ([`add_reference`](Buffer::add_reference)) is dropped inside the call
-/// that lets go of its last byte, or with the buffer.
+/// A buffer is `Send`: another thread may build an answer. It is for one owner at a time; libevent's
+/// `evbuffer_lock` is Rust's `&mut`. What owns referenced memory ([`add_reference`](Buffer::add_reference))
+/// is dropped inside the call that lets go of its last byte, or with the buffer.
 ///
-/// A buffer holds at most `isize::MAX` bytes. As only references to the same memory, repeated, could be more, the
-/// calls that take them do nothing then (and fail a debug assertion) instead of returning an error each time.
+/// A buffer holds at most `isize::MAX` bytes. As only references to the same memory, repeated, could be more,
+/// the calls that take them do nothing then (and fail a debug assertion) instead of returning an error each
+/// time.
 ///
 /// # Examples
 /// ```
@@ -56,6 +59,7 @@ const SMALL_PIECE: usize = 1024;
 /// ```
 #[derive(Default)]
 #[doc(alias = "evbuffer")]
+#[doc(alias = "evbuffer_free")]
 pub struct Buffer {
     list: List,
 }
@@ -75,13 +79,13 @@ impl Buffer {
 
     /// Appends a copy of `data`.
     ///
-    /// What does not fit behind the last bytes goes into new memory: as large as the piece if that is large, else
-    /// twice the last memory, from 512 bytes to 64 KiB, and no more than the buffer's length asks for.
+    /// What does not fit behind the last bytes goes into new memory: as large as the piece if that is large,
+    /// else twice the last memory, from 512 bytes to 64 KiB, and no more than the buffer's length asks for.
     #[inline]
     #[doc(alias = "evbuffer_add")]
     pub fn add(&mut self, data: &[u8]) {
         match self.list.only_own() {
-            Some(own) if own.spare() >= data.len() => {
+            Some((own, _)) if own.spare() >= data.len() => {
                 own.fill(data);
             }
             _ => self.add_slow(data),
@@ -143,94 +147,11 @@ impl Buffer {
         }
     }
 
-    /// Moves the first bytes out into `out`, as many as there are; returns how many.
-    #[doc(alias = "evbuffer_remove")]
-    pub fn remove(&mut self, out: &mut [u8]) -> usize {
-        let n = self.copyout(out);
-        self.drain(n)
-    }
-
-    /// Drops the first `n` bytes, or all if there are fewer; returns how many.
-    ///
-    /// Afterwards the rest of a block larger than 64 KiB is copied if that is under a quarter of it and at most 64 KiB.
-    #[inline]
-    #[doc(alias = "evbuffer_drain")]
-    pub fn drain(&mut self, n: usize) -> usize {
-        match self.list.only_own() {
-            Some(own) if n < own.len() && own.capacity() <= MAX_CHUNK => {
-                own.advance(n);
-                n
-            }
-            _ => self.drain_slow(n),
-        }
-    }
-
-    /// Drops all but the first `n` bytes.
-    pub fn truncate(&mut self, n: usize) {
-        if n == 0 {
-            return self.drain_all();
-        }
-        while self.len() > n {
-            let over = self.len() - n;
-            match self.list.back().map_or(0, Chunk::len) {
-                len if len <= over => drop(self.list.pop_back()),
-                len => {
-                    self.list.edit_back(|chunk| {
-                        chunk.truncate(len - over);
-                        trim(chunk);
-                    });
-                }
-            }
-        }
-    }
-
-    /// Drops all bytes and all memory.
-    #[inline]
-    pub fn clear(&mut self) {
-        drop(mem::take(&mut self.list));
-    }
-
-    /// Moves everything out and leaves this buffer empty, without memory.
-    ///
-    /// (Not `take`, which would be hidden by `std::io::Read::take` wherever that trait is in scope.)
-    #[inline]
-    #[must_use = "use `clear` to drop the bytes"]
-    pub fn take_all(&mut self) -> Buffer {
-        let mut all = mem::take(self);
-        // What the loop lent is now for this user to keep or drop.
-        all.list.edit_front(Chunk::unpool);
-        all.list.edit_back(Chunk::unpool);
-        all
-    }
-
-    /// Makes the first `n` bytes one piece and returns them; `None` if there are fewer.
-    ///
-    /// Copies at most what is not in one piece already. O(1) if the first chunk has the bytes.
-    ///
-    /// ```
-    /// # use event_core::Buffer;
-    /// let mut buffer = Buffer::from("he");
-    /// buffer.add_buffer(&mut Buffer::from("llo"));
-    /// assert_eq!(buffer.pullup(4), Some(&b"hell"[..]));
-    /// assert_eq!(buffer.pullup(6), None);
-    /// ```
-    #[inline]
-    #[doc(alias = "evbuffer_pullup")]
-    pub fn pullup(&mut self, n: usize) -> Option<&[u8]> {
-        if n > self.contiguous().len() {
-            if n > self.len() {
-                return None;
-            }
-            self.linearise(n);
-        }
-        self.contiguous().get(..n)
-    }
-
     /// Makes sure that at least `n` more bytes can be added in one piece without an allocation.
     ///
     /// # Errors
-    /// `Error::Invalid` if the buffer would be longer than `isize::MAX` bytes or the memory is not there; nothing
-    /// has changed then.
+    /// `Error::Invalid` if the buffer would be longer than `isize::MAX` bytes or the memory is not there;
+    /// nothing has changed then.
     #[doc(alias = "evbuffer_expand")]
     #[doc(alias = "evbuffer_reserve_space")]
     pub fn reserve(&mut self, n: usize) -> Result<(), Error> {
@@ -244,7 +165,7 @@ impl Buffer {
         if mem.try_reserve_exact(n.max(MIN_CHUNK)).is_err() {
             return Err(Error::Invalid("there is no memory of the size to reserve"));
         }
-        self.close_back(0);
+        self.close_back();
         self.list.push_back(Chunk::own(Own::new(mem)));
         Ok(())
     }
@@ -262,59 +183,12 @@ impl Buffer {
         self.len() == 0
     }
 
-    /// The bytes that lie in one piece at the front: all of the first chunk, empty only if the buffer is.
-    #[inline]
-    #[doc(alias = "evbuffer_get_contiguous_space")]
-    pub fn contiguous(&self) -> &[u8] {
-        self.list.front().map_or(&[], Chunk::bytes)
-    }
-
-    /// All bytes, piece by piece; no piece is empty.
-    pub fn chunks(&self) -> impl Iterator<Item = &[u8]> + Clone {
-        self.list.pieces(0, usize::MAX)
-    }
-
-    /// The first `n` bytes, piece by piece, the last piece cut to the length.
-    #[doc(alias = "evbuffer_peek")]
-    pub fn peek(&self, n: usize) -> impl Iterator<Item = &[u8]> + Clone {
-        self.list.pieces(0, n)
-    }
-
-    /// As [`peek`](Buffer::peek), from position `from` on.
-    pub fn peek_from(&self, from: usize, n: usize) -> impl Iterator<Item = &[u8]> + Clone {
-        self.list.pieces(from, n)
-    }
-
-    /// Copies the first bytes to `out`, as many as there are; returns how many.
-    #[doc(alias = "evbuffer_copyout")]
-    pub fn copyout(&self, out: &mut [u8]) -> usize {
-        self.copyout_from(0, out)
-    }
-
-    /// As [`copyout`](Buffer::copyout), from position `from` on; nothing if that is beyond the end.
-    #[doc(alias = "evbuffer_copyout_from")]
-    pub fn copyout_from(&self, from: usize, out: &mut [u8]) -> usize {
-        let mut done = 0;
-        for piece in self.list.pieces(from, out.len()) {
-            out[done..done + piece.len()].copy_from_slice(piece);
-            done += piece.len();
-        }
-        done
-    }
-
-    /// A copy of all bytes.
-    pub fn to_vec(&self) -> Vec<u8> {
-        let mut all = Vec::with_capacity(self.len());
-        self.chunks().for_each(|piece| all.extend_from_slice(piece));
-        all
-    }
-
     /// Bytes of memory that this buffer keeps alive; O(chunks).
     ///
-    /// Memory of its own counts with its capacity, memory shared with other buffers in each of them, referenced memory
-    /// with the bytes referred to. It is at most four times the length, plus: the block at either end, which is
-    /// at most 64 KiB unless something larger was put in whole and more than 64 KiB of that are left; what
-    /// [`reserve`](Buffer::reserve) asked for; and 512 bytes.
+    /// Memory of its own counts with its capacity, memory shared with other buffers in each of them,
+    /// referenced memory with the bytes referred to. It is at most four times the length, plus: the block at
+    /// either end, which is at most 64 KiB unless something larger was put in whole and more than 64 KiB of
+    /// that are left; what [`reserve`](Buffer::reserve) asked for; and 512 bytes.
     pub fn held(&self) -> usize {
         self.list.iter().fold(0, |sum: usize, chunk| sum.saturating_add(chunk.held()))
     }
@@ -329,9 +203,13 @@ impl Buffer {
 
     #[inline(never)]
     fn add_slow(&mut self, data: &[u8]) {
-        if data.is_empty() || !self.may_take(data.len()) {
-            return;
+        if !data.is_empty() && self.may_take(data.len()) {
+            self.append(data, MAX_CHUNK);
         }
+    }
+
+    /// Appends; new memory is at most `limit`, unless the data is more.
+    fn append(&mut self, data: &[u8], limit: usize) {
         let filled = self.list.edit_back(|chunk| match chunk {
             Chunk::Own { own, .. } => (own.fill(data), own.capacity()),
             Chunk::Shared { .. } => (0, 0),
@@ -339,7 +217,7 @@ impl Buffer {
         let (filled, block) = filled.unwrap_or((0, 0));
         let rest = &data[filled..];
         if !rest.is_empty() {
-            let mut own = Own::with_capacity(rest.len().max(self.growth(block)));
+            let mut own = Own::with_capacity(rest.len().max(self.growth(block).min(limit)));
             own.fill(rest);
             self.push_back(Chunk::own(own));
         }
@@ -355,7 +233,7 @@ impl Buffer {
     /// Appends a chunk, which must not be empty unless it may be dropped.
     fn push_back(&mut self, chunk: Chunk) {
         if !chunk.is_empty() {
-            self.close_back(0);
+            self.close_back();
             self.list.push_back(chunk);
         }
     }
@@ -373,112 +251,24 @@ impl Buffer {
         self.list.push_front(chunk);
     }
 
-    /// Prepares the last chunk for one behind it: no empty chunk stays, and none in the middle that is under a quarter
-    /// full, unless its memory is at most `tolerated`.
-    fn close_back(&mut self, tolerated: usize) {
+    /// Prepares the last chunk for one behind it: no empty chunk stays, and none in the middle that is under
+    /// a quarter full.
+    fn close_back(&mut self) {
+        self.drop_empty_back();
+        if self.list.count() > 1 {
+            self.list.edit_back(Chunk::fit);
+        }
+    }
+
+    fn drop_empty_back(&mut self) {
         while self.list.back().is_some_and(Chunk::is_empty) {
             self.list.pop_back();
-        }
-        if self.list.count() > 1 && self.list.back().is_some_and(|chunk| chunk.block() > tolerated) {
-            self.list.edit_back(Chunk::fit);
         }
     }
 
     /// Whether a piece of `n` bytes is better copied behind the last bytes than put into a chunk of its own.
     fn is_small_for_back(&self, n: usize) -> bool {
         n <= SMALL_PIECE && self.list.back().is_some_and(|chunk| chunk.spare() >= n)
-    }
-
-    #[inline(never)]
-    fn drain_slow(&mut self, n: usize) -> usize {
-        let n = n.min(self.len());
-        if n == self.len() {
-            self.drain_all();
-            return n;
-        }
-        let mut left = n;
-        while left > 0 {
-            match self.list.front().map_or(0, Chunk::len) {
-                len if len <= left => {
-                    left -= len;
-                    drop(self.list.pop_front());
-                }
-                _ => {
-                    self.list.edit_front(|chunk| chunk.advance(left));
-                    left = 0;
-                }
-            }
-        }
-        self.list.edit_front(trim);
-        n
-    }
-
-    /// Drops all bytes. A block that the loop's pool lent stays for `settle` to hand back; a user's memory goes.
-    fn drain_all(&mut self) {
-        let mut all = mem::take(&mut self.list);
-        if let Some(chunk) = all.pop_back() {
-            self.keep_lent(chunk);
-        }
-    }
-
-    /// Keeps the emptied memory of a chunk that was taken out, if the pool lent it and there is nothing else here.
-    fn keep_lent(&mut self, mut chunk: Chunk) {
-        if let Chunk::Own { own, pooled: true } = &mut chunk
-            && self.list.count() == 0
-        {
-            own.clear();
-            self.list.push_back(chunk);
-        }
-    }
-
-    /// Makes the first `n` bytes one piece, `contiguous().len() < n <= len`.
-    fn linearise(&mut self, n: usize) {
-        let n = self.whole_pieces(n);
-        let (mut own, pooled) = match self.list.pop_front() {
-            Some(Chunk::Own { own, pooled }) if own.spare() >= n - own.len() => (own, pooled),
-            Some(first) => {
-                // Room for as much again, so that a caller that asks for a little more each time copies it seldom.
-                let room = if n <= MAX_CHUNK { n.next_power_of_two() } else { n };
-                let mut own = Own::with_capacity(room);
-                own.fill(first.bytes());
-                (own, false)
-            }
-            None => return,
-        };
-        while own.len() < n {
-            let missing = n - own.len();
-            let Some(mut chunk) = self.list.pop_front() else { break };
-            if chunk.len() <= missing {
-                own.fill(chunk.bytes());
-            } else {
-                own.fill(&chunk.bytes()[..missing]);
-                chunk.advance(missing);
-                self.list.push_front(chunk);
-            }
-        }
-        self.list.push_front(Chunk::Own { own, pooled });
-    }
-
-    /// The end of the piece that position `n` lies in if leaving the rest of it would leave a loose chunk in the
-    /// middle or a large one at the end, else `n`.
-    fn whole_pieces(&self, n: usize) -> usize {
-        let mut end = 0;
-        let mut chunks = self.list.iter().peekable();
-        while let Some(chunk) = chunks.next() {
-            end += chunk.len();
-            if end >= n {
-                let must_fit = chunks.peek().is_some() || chunk.block() > MAX_CHUNK;
-                return if must_fit && chunk.is_loose_for(end - n) { end } else { n };
-            }
-        }
-        n
-    }
-}
-
-/// Lets go of a large block at one of the ends of which only a little is left.
-fn trim(chunk: &mut Chunk) {
-    if chunk.block() > MAX_CHUNK {
-        chunk.fit();
     }
 }
 
@@ -496,5 +286,121 @@ mod tests {
         let mut buffer = Buffer::from("gone");
         buffer.drain(4);
         assert_eq!((buffer.len(), buffer.held()), (0, 0));
+    }
+
+    #[test]
+    fn absurd_lengths_are_refused_and_change_nothing() {
+        let mut buffer = Buffer::from("text");
+        for n in [usize::MAX, usize::MAX - 1, isize::MAX as usize, isize::MAX as usize - 4] {
+            assert!(matches!(buffer.reserve(n), Err(Error::Invalid(_))), "{n}");
+        }
+        assert_eq!((&buffer, buffer.held(), buffer.chunks().count()), (&Buffer::from("text"), 4, 1));
+        assert_eq!(buffer.pullup(usize::MAX), None);
+        assert_eq!(buffer.peek(usize::MAX).count(), 1);
+        assert_eq!(buffer.peek_from(usize::MAX, usize::MAX).count(), 0);
+        assert_eq!(buffer.copyout_from(usize::MAX, &mut [0; 4]), 0);
+        buffer.truncate(usize::MAX);
+        assert_eq!(buffer.drain(usize::MAX), 4);
+        assert_eq!(buffer.drain(usize::MAX), 0);
+    }
+
+    #[test]
+    fn reserving_does_not_change_the_order_of_what_is_added() -> Result<(), Error> {
+        let mut buffer = Buffer::new();
+        buffer.reserve(12)?;
+        buffer.add(b"fourteen bytes");
+        buffer.reserve(2048)?;
+        buffer.add(b", then ten");
+        write!(buffer, ", then {}", "formatted");
+        buffer.reserve(1)?;
+        buffer.add_reference(Bytes::from_static(b", then a reference"));
+        buffer.reserve(100)?;
+        buffer.prepend(b"first: ");
+        buffer.add(b".");
+        assert_eq!(buffer, "first: fourteen bytes, then ten, then formatted, then a reference.");
+        Ok(())
+    }
+
+    #[test]
+    fn reserved_room_is_one_piece_and_takes_the_bytes_without_an_allocation() -> Result<(), Error> {
+        let mut buffer = Buffer::from("x");
+        buffer.reserve(100_000)?;
+        let held = buffer.held();
+        buffer.add(&[b'y'; 60_000]);
+        buffer.add(&[b'z'; 40_000]);
+        assert_eq!((buffer.held(), buffer.chunks().count()), (held, 2));
+        Ok(())
+    }
+
+    #[test]
+    fn an_empty_chunk_is_never_inside() -> Result<(), Error> {
+        let mut buffer = Buffer::from("a");
+        buffer.add_reference(Bytes::new());
+        buffer.reserve(1000)?;
+        buffer.add_buffer(&mut Buffer::from_static(b""));
+        buffer.add_reference(Bytes::from_static(b"b"));
+        buffer.reserve(1000)?;
+        let mut other = Buffer::new();
+        other.reserve(10)?;
+        other.add_buffer_reference(&mut buffer);
+        other.prepend_buffer(&mut buffer);
+        assert_eq!((&other, buffer.len()), (&Buffer::from("abab"), 0));
+        assert!(other.list.iter().all(|chunk| !chunk.is_empty()));
+        assert_eq!(buffer.remove(&mut [0; 4]), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn adding_moves_no_byte_and_neither_does_moving_the_buffer() {
+        let mut buffer = Buffer::new();
+        buffer.add(b"first");
+        let at = buffer.contiguous().as_ptr();
+        for _ in 0..10_000 {
+            buffer.add(b"more and more");
+        }
+        let buffer = Box::new(buffer);
+        assert_eq!(buffer.contiguous().as_ptr(), at);
+    }
+
+    #[test]
+    fn small_pieces_share_memory_that_doubles_and_a_large_one_gets_its_size() {
+        let mut buffer = Buffer::new();
+        for _ in 0..100_000 {
+            buffer.add(b"0123456789");
+        }
+        // 512 bytes to 32 KiB, then 64 KiB each.
+        assert!(buffer.chunks().count() <= 24, "{}", buffer.chunks().count());
+        assert!(buffer.held() < buffer.len() + MAX_CHUNK);
+        let mut large = Buffer::new();
+        large.add(&vec![0; 1 << 20]);
+        assert_eq!((large.held(), large.chunks().count()), (1 << 20, 1));
+    }
+
+    #[test]
+    fn a_queue_that_has_become_short_takes_little_memory_for_what_is_added() {
+        let mut buffer = Buffer::from(vec![0; MAX_CHUNK]);
+        buffer.drain(MAX_CHUNK - 10);
+        buffer.add(b"x");
+        assert_eq!((buffer.len(), buffer.held()), (11, MAX_CHUNK + MIN_CHUNK));
+    }
+
+    #[test]
+    fn repeated_prepends_share_memory_too() {
+        let mut buffer = Buffer::from("end");
+        for n in 0..1000 {
+            buffer.prepend(format!("{n} ").as_bytes());
+        }
+        assert!(buffer.to_vec().starts_with(b"999 998 997 ") && buffer.to_vec().ends_with(b" 1 0 end"));
+        assert!(buffer.chunks().count() < 8, "{}", buffer.chunks().count());
+    }
+
+    #[test]
+    fn referenced_memory_between_small_additions_does_not_strand_room() {
+        let mut buffer = Buffer::new();
+        for _ in 0..1000 {
+            buffer.add(b"0123456789");
+            buffer.add_reference(Bytes::from_static(b"0123456789"));
+        }
+        assert!(buffer.held() <= 4 * buffer.len() + 2 * MIN_CHUNK, "{}", buffer.held());
     }
 }

@@ -1,7 +1,8 @@
 //! Moving and sharing bytes between buffers: a piece under a quarter of its block is copied, any other moved.
 
 use super::chunk::{Chunk, MIN_CHUNK};
-use super::{Buffer, SMALL_PIECE, trim};
+use super::take::trim;
+use super::{Buffer, SMALL_PIECE};
 
 impl Buffer {
     /// Moves all bytes of `from` to the end of this buffer; O(chunks of `from`).
@@ -53,8 +54,8 @@ impl Buffer {
 
     /// Appends the bytes of `other`, which keeps them: its larger chunks become shared, without a copy.
     ///
-    /// One body can so stand in the output of any number of streams. Shared bytes never change; what is added to `other`
-    /// later goes into new memory. Neither buffer depends on the other afterwards.
+    /// One body can so stand in the output of any number of streams. Shared bytes never change; what is added
+    /// to `other` later goes into new memory. Neither buffer depends on the other afterwards.
     ///
     /// ```
     /// # use event_core::Buffer;
@@ -96,8 +97,8 @@ impl Buffer {
 
     /// Moves the first `n` bytes, or all if there are fewer, to the end of `to`; returns how many.
     ///
-    /// As [`add_buffer`](Buffer::add_buffer). A chunk that has to be cut in two goes with the larger part and the other is
-    /// copied, if that is under a quarter of the block; else both share it.
+    /// As [`add_buffer`](Buffer::add_buffer). A chunk that has to be cut in two goes with the larger part and
+    /// the other is copied, if that is under a quarter of the block; else both share it.
     #[doc(alias = "evbuffer_remove_buffer")]
     pub fn remove_buffer(&mut self, to: &mut Buffer, n: usize) -> usize {
         let n = n.min(self.len());
@@ -161,4 +162,151 @@ impl Buffer {
 /// The quarter rule. The smallest memory moves in any case: a copy would be given no less.
 fn is_copied(chunk: &Chunk) -> bool {
     chunk.block() > MIN_CHUNK && chunk.is_loose()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
+    use super::*;
+
+    /// A buffer of one own chunk: `len` bytes in memory of `capacity`.
+    fn block(capacity: usize, len: usize) -> Buffer {
+        let mut mem = Vec::with_capacity(capacity);
+        mem.resize(len, b'b');
+        Buffer::from(mem)
+    }
+
+    #[test]
+    fn a_piece_under_a_quarter_of_its_block_is_copied_and_any_other_moved() {
+        for (len, moved) in [(16_384, true), (16_383, false)] {
+            let mut from = block(65_536, len);
+            let at = from.contiguous().as_ptr();
+            let mut to = Buffer::new();
+            to.add_buffer(&mut from);
+            assert_eq!((to.len(), to.contiguous().as_ptr() == at), (len, moved));
+            assert_eq!((from.len(), from.held()), (0, 0));
+            assert!(to.held() <= 4 * len);
+        }
+    }
+
+    #[test]
+    fn a_small_piece_goes_behind_the_last_bytes() {
+        let mut to = block(4096, 100);
+        to.add_buffer(&mut Buffer::from("small"));
+        to.add_buffer(&mut Buffer::from_static(b"static"));
+        to.add_static(b"\r\n");
+        assert_eq!((to.len(), to.chunks().count()), (113, 1));
+        to.add_buffer(&mut block(2000, 2000));
+        assert_eq!(to.chunks().count(), 2);
+    }
+
+    #[test]
+    fn moving_nothing_changes_nothing() {
+        let mut to = Buffer::from("to");
+        let mut from = Buffer::new();
+        to.add_buffer(&mut from);
+        to.prepend_buffer(&mut from);
+        to.add_buffer_reference(&mut from);
+        assert_eq!(to.remove_buffer(&mut from, 0), 0);
+        assert_eq!(from.remove_buffer(&mut to, 9), 0);
+        assert_eq!((&to, to.chunks().count(), from.held()), (&Buffer::from("to"), 1, 0));
+        from.add_buffer(&mut to);
+        assert_eq!((from, to), (Buffer::from("to"), Buffer::new()));
+    }
+
+    #[test]
+    fn prepending_a_buffer_keeps_the_order_of_its_chunks() {
+        let mut to = Buffer::from("end");
+        let mut from = block(2000, 2000);
+        from.add_reference(Bytes::from_static(b"-middle-"));
+        to.prepend_buffer(&mut from);
+        assert_eq!(to.peek_from(1998, 99).collect::<Vec<_>>().concat(), b"bb-middle-end");
+        assert!(from.is_empty());
+        to.drain(2001);
+        to.prepend_buffer(&mut Buffer::from("x"));
+        assert_eq!(to, "xmiddle-end");
+        // Into the room that drained bytes left.
+        let mut to = Buffer::from("12345");
+        to.drain(4);
+        to.prepend_buffer(&mut Buffer::from("abc"));
+        assert_eq!((&to, to.chunks().count()), (&Buffer::from("abc5"), 1));
+    }
+
+    #[test]
+    fn a_body_referred_to_from_many_buffers_is_there_once() {
+        let mut body = block(100_000, 100_000);
+        let at = body.contiguous().as_ptr();
+        let mut outputs: Vec<Buffer> = (0..3).map(|n| Buffer::from(format!("{n}: "))).collect();
+        for output in &mut outputs {
+            output.add_buffer_reference(&mut body);
+        }
+        assert_eq!(body.contiguous().as_ptr(), at);
+        body.add(b"only here");
+        drop(body);
+        for (n, output) in outputs.iter().enumerate() {
+            let chunks: Vec<&[u8]> = output.chunks().collect();
+            assert_eq!(chunks[0], format!("{n}: ").as_bytes());
+            assert_eq!((chunks[1].as_ptr(), chunks[1].len()), (at, 100_000));
+        }
+        // A reference to a reference is one too.
+        let mut again = Buffer::new();
+        again.add_buffer_reference(&mut outputs[0]);
+        assert_eq!(again.chunks().last().map(<[u8]>::as_ptr), Some(at));
+    }
+
+    #[test]
+    fn sharing_a_little_out_of_a_large_block_copies_it() {
+        let mut from = block(65_536, 2000);
+        let copy = from.share();
+        assert_eq!((copy.len(), copy.held()), (2000, 2000));
+        from.add(&[b'x'; 1000]);
+        assert_eq!((from.chunks().count(), copy.len()), (1, 2000), "the block still takes bytes");
+    }
+
+    #[test]
+    fn the_owner_of_referenced_memory_goes_with_its_last_byte() {
+        struct Owner {
+            _alive: Arc<()>,
+        }
+        impl AsRef<[u8]> for Owner {
+            fn as_ref(&self) -> &[u8] {
+                &[b'o'; 10_000]
+            }
+        }
+        let count = Arc::new(());
+        let mut buffer = Buffer::from("before");
+        buffer.add_reference(Bytes::from_owner(Owner { _alive: count.clone() }));
+        buffer.add(b"after");
+        let mut other = Buffer::new();
+        other.add_buffer_reference(&mut buffer);
+        let part = buffer.split_to(5_000);
+        drop(part);
+        buffer.drain(5_006);
+        assert_eq!((&buffer, Arc::strong_count(&count)), (&Buffer::from("after"), 2));
+        other.drain(10_005);
+        assert_eq!(Arc::strong_count(&count), 2);
+        other.drain(1);
+        assert_eq!(Arc::strong_count(&count), 1);
+    }
+
+    #[test]
+    fn a_part_of_a_buffer_is_split_off_at_every_position() {
+        for at in 0..=3010 {
+            let mut buffer = Buffer::from("0123456789");
+            buffer.add_buffer(&mut block(2000, 2000));
+            buffer.add_static(&[b's'; 1000]);
+            let whole = buffer.to_vec();
+            let head = buffer.split_to(at);
+            assert_eq!(
+                (head.len(), &head.to_vec()[..], &buffer.to_vec()[..]),
+                (at, &whole[..at], &whole[at..])
+            );
+        }
+        let mut buffer = Buffer::from("short");
+        assert_eq!(buffer.split_to(usize::MAX), "short");
+        assert!(buffer.is_empty());
+    }
 }

@@ -2,17 +2,19 @@
 
 use std::cell::RefCell;
 
-/// Capacity of a block to read into. Reading 64 KiB at once is where more per system call stops to pay, and the
-/// block goes back after the callback, so one loop needs about one.
+/// Capacity of a block to read into. Reading 64 KiB at once is where more per system call stops to pay, and
+/// the block goes back after the callback, so one loop needs about one.
 pub(crate) const READ_BLOCK: usize = 64 * 1024;
 
 /// Capacity of a block to encode small answers into: a page holds any usual head and a short body.
 pub(crate) const WRITE_BLOCK: usize = 4 * 1024;
 
-/// Read blocks kept: one in use at a time, and a few that come back late from output that had to wait (256 KiB).
+/// Read blocks kept: one in use at a time, and a few that come back late from output that had to wait (256
+/// KiB).
 const KEEP_READ: usize = 4;
 
-/// Write blocks kept: more than the 32 callbacks after which waiting output is flushed can have in use (256 KiB).
+/// Write blocks kept: more than the 32 callbacks after which waiting output is flushed can have in use (256
+/// KiB).
 const KEEP_WRITE: usize = 64;
 
 /// The recycled blocks of one loop. No borrow outlives a call, and no call runs code of the user.
@@ -37,6 +39,12 @@ impl Pool {
     pub(crate) fn take_write(&self) -> Vec<u8> {
         let kept = self.writes.borrow_mut().pop();
         kept.unwrap_or_else(|| Vec::with_capacity(WRITE_BLOCK))
+    }
+
+    /// The smaller of the two kinds that has room for `at_least` bytes, the larger if neither has.
+    #[inline]
+    pub(crate) fn take(&self, at_least: usize) -> Vec<u8> {
+        if at_least <= WRITE_BLOCK { self.take_write() } else { self.take_read() }
     }
 
     /// Takes a block back and forgets its bytes. A block of another size, or one too many, is freed.
