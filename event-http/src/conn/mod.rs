@@ -49,7 +49,7 @@ pub(crate) enum Step {
     /// close in silence.
     Fail { seq: Option<Seq>, error: Error },
     /// A request begins. Its body follows as `Data` and `End`; `End` comes also without a body.
-    Head { seq: Seq, head: RequestHead, body: BodyLength },
+    Head { seq: Seq, head: Box<RequestHead>, body: BodyLength },
     /// More bytes are needed.
     NeedMore,
     /// Nothing is read until an answer has left: too many are out, or the protocol may change.

@@ -1,8 +1,7 @@
 //! Time, order and the ends of connections.
 
 use super::*;
-use crate::encode::Payload;
-use crate::encode::{self, Automatic, ReplyHead};
+use crate::encode::{self, Automatic, Payload, ReplyHead};
 
 /// A connection with input that was not consumed, at a time.
 struct Peer {
@@ -453,7 +452,7 @@ fn a_warm_request_uses_the_memory_of_the_last() {
         peer.pool.give(head);
         let headers = Headers::new();
         let reply = ReplyHead { status: 200, reason: None, headers: &headers };
-        let automatic = Automatic { date: b"Sun, 06 Nov 1994 08:49:37 GMT", content_type: None };
+        let automatic = Automatic { date: b"Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n", content_type: None };
         let to = peer.conn.exchange(seq).unwrap().to;
         out.clear();
         let delivery = encode::reply_head(&mut out, to, &reply, Payload::Whole(0), automatic).unwrap();

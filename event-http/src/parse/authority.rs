@@ -9,7 +9,13 @@ use crate::head::token;
 ///
 /// A port may be empty (RFC 3986 section 3.2.3) but must fit 16 bits.
 pub(crate) fn is_valid(bytes: &[u8]) -> bool {
-    split(bytes).is_some_and(|(host, port)| is_host(host) && port.is_none_or(is_port))
+    // Nearly every host is a plain name, and this runs for every request.
+    let name = bytes.iter().take_while(|&&byte| token::is_reg_name(byte)).count();
+    match &bytes[name..] {
+        [] => name > 0,
+        [b':', port @ ..] if name > 0 => is_port(port),
+        _ => split(bytes).is_some_and(|(host, port)| is_host(host) && port.is_none_or(is_port)),
+    }
 }
 
 /// True if `bytes` is a host with a port that is not empty, as CONNECT needs (RFC 9110 section 9.3.6).

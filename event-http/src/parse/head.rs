@@ -49,11 +49,13 @@ impl Scan {
         };
         let total = total.unwrap_or(MAX_SECTION).min(MAX_SECTION);
         let request_line = limits.max_request_line_bytes.unwrap_or(MAX_SECTION);
+        let max_lines =
+            limits.max_fields.unwrap_or(MAX_SECTION).saturating_add(usize::from(section == Section::Head));
         loop {
-            let at = self.at as usize;
-            let found = memchr::memchr(b'\n', &input[at..]).map(|n| at + n);
-            let reached = found.map_or(input.len(), |lf| lf + 1);
-            if section == Section::Head && self.lines == 0 && request_line <= total && reached > request_line
+            let rest = input.get(self.at as usize..).unwrap_or_default();
+            let found = memchr::memchr(b'\n', rest);
+            let reached = self.at as usize + found.map_or(rest.len(), |lf| lf + 1);
+            if self.lines == 0 && section == Section::Head && request_line <= total && reached > request_line
             {
                 return Err(Peer::RequestLineTooLong.into());
             }
@@ -62,18 +64,17 @@ impl Scan {
             }
             // `reached <= total`, which fits.
             self.at = reached as u32;
-            let Some(lf) = found else { return Ok(None) };
-            let line = self.line as usize;
-            if lf == line || input[lf - 1] != b'\r' {
-                return Err(Peer::LineEnd.into());
+            if found.is_none() {
+                return Ok(None);
             }
-            self.line = self.at;
-            if lf == line + 1 {
+            let line = input.get(self.line as usize..reached).unwrap_or_default();
+            let [content @ .., b'\r', b'\n'] = line else { return Err(Peer::LineEnd.into()) };
+            if content.is_empty() {
                 return Ok(Some(reached));
             }
+            self.line = self.at;
             self.lines += 1;
-            let fields = self.fields(section);
-            if limits.max_fields.is_some_and(|max| fields > max) {
+            if self.lines as usize > max_lines {
                 return Err(Peer::TooManyFields.into());
             }
         }
@@ -112,13 +113,14 @@ pub(crate) fn request_head(
     let line = line.map_err(refusal)?;
     head.version = line.version;
     let bytes = &head.headers.bytes;
-    let name = std::str::from_utf8(line.method.slice(bytes)).unwrap_or_default();
-    let known = Method::known(name);
-    let parts = target::split(line.target.slice(bytes), known.as_ref().unwrap_or(&Method::GET))?;
-    // Of an unknown method nothing is known, not even whether its target is right, so it is told last.
-    head.method = match known.or_else(|| methods.extension(name).cloned()) {
+    let parts = target::split(line.target.slice(bytes), line.known.as_ref().unwrap_or(&Method::GET))?;
+    // A target is checked before the method, so that a malformed line is told first.
+    head.method = match line.known {
         Some(method) => method,
-        None => return Err(Peer::MethodNotImplemented.into()),
+        None => {
+            let name = std::str::from_utf8(line.name.slice(bytes)).unwrap_or_default();
+            methods.extension(name).cloned().ok_or(Peer::MethodNotImplemented)?
+        }
     };
     head.target = line.target;
     head.path = parts.path.shifted(line.target.start);
@@ -142,7 +144,9 @@ pub(crate) fn field_lines(bytes: &[u8], fields: usize, headers: &mut Headers) ->
 }
 
 struct RequestLine {
-    method: Span,
+    /// The method by its name, which is `None` for an extension method.
+    known: Option<Method>,
+    name: Span,
     target: Span,
     version: Version,
 }
@@ -175,7 +179,8 @@ fn parse_into<'b>(
         return Err(httparse::Error::NewLine);
     }
     let line = RequestLine {
-        method: Span::of(method.as_bytes(), bytes),
+        known: Method::known(method),
+        name: Span::of(method.as_bytes(), bytes),
         target: Span::of(target.as_bytes(), bytes),
         version: if minor == 0 { Version::Http10 } else { Version::Http11 },
     };
