@@ -90,8 +90,7 @@ pub(crate) fn reply_head(
     if !(100..=999).contains(&status) {
         return Err(Caller::Status.into());
     }
-    let reason = reason.unwrap_or_else(|| reason_phrase(status)).as_bytes();
-    if !token::is_field_text(reason) {
+    if reason.is_some_and(|reason| !token::is_field_text(reason.as_bytes())) {
         return Err(Caller::Reason.into());
     }
     let described = framing::content_allowed(to.asked, status);
@@ -101,7 +100,7 @@ pub(crate) fn reply_head(
     let interim = status < 200;
     let mut close = !interim && (to.close || mode == Mode::UntilClose);
 
-    out.reserve(headers.bytes.len() + reason.len() + 256);
+    out.reserve(headers.bytes.len() + reason.map_or(0, str::len) + 256);
     push_status_line(out, status, reason);
     let (mut has_date, mut has_type, mut has_length) = (false, false, false);
     for &field in &headers.fields {
@@ -212,7 +211,7 @@ pub(crate) fn error_reply(
     date: &DateLine,
 ) {
     let phrase = reason.filter(|reason| token::is_field_text(reason.as_bytes()));
-    push_status_line(out, status, phrase.unwrap_or_else(|| reason_phrase(status)).as_bytes());
+    push_status_line(out, status, phrase);
     out.extend_from_slice(b"Content-Type: text/html\r\nConnection: close\r\n");
     if let Some(methods) = allow {
         out.extend_from_slice(b"Allow: ");
@@ -304,12 +303,16 @@ pub(crate) fn last_chunk(out: &mut Vec<u8>, trailers: Option<&Headers>) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn push_status_line(out: &mut Vec<u8>, status: u16, reason: &[u8]) {
+fn push_status_line(out: &mut Vec<u8>, status: u16, reason: Option<&str>) {
+    if status == 200 && reason.is_none() {
+        out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+        return;
+    }
     let mut digits = [0; 20];
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(decimal_digits(&mut digits, u64::from(status)));
     out.push(b' ');
-    out.extend_from_slice(reason);
+    out.extend_from_slice(reason.unwrap_or_else(|| reason_phrase(status)).as_bytes());
     out.extend_from_slice(b"\r\n");
 }
 

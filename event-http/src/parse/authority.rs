@@ -40,11 +40,15 @@ fn split(bytes: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
 }
 
 fn is_port(port: &[u8]) -> bool {
-    let number = port.iter().try_fold(0u32, |number, byte| {
-        let digit = byte.is_ascii_digit().then(|| u32::from(byte - b'0'))?;
-        Some(number.saturating_mul(10).saturating_add(digit))
-    });
-    number.is_some_and(|number| number <= u32::from(u16::MAX))
+    let mut number = 0u32;
+    for byte in port {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return false;
+        }
+        number = number.saturating_mul(10).saturating_add(u32::from(digit));
+    }
+    number <= u32::from(u16::MAX)
 }
 
 fn is_host(host: &[u8]) -> bool {

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::error::{Error, Peer};
+use crate::error::Peer;
 use crate::head::{Field, Headers, Method, MethodSet, RequestHead, Span, Version};
 use crate::limits::Limits;
 use crate::parse::target;
@@ -42,7 +42,7 @@ impl Scan {
         input: &[u8],
         section: Section,
         limits: &Limits,
-    ) -> Result<Option<usize>, Error> {
+    ) -> Result<Option<usize>, Peer> {
         let (total, too_large) = match section {
             Section::Head => (limits.max_head_bytes, Peer::HeadTooLarge),
             Section::Trailers => (limits.max_trailer_bytes, Peer::TrailersTooLarge),
@@ -57,10 +57,10 @@ impl Scan {
             let reached = self.at as usize + found.map_or(rest.len(), |lf| lf + 1);
             if self.lines == 0 && section == Section::Head && request_line <= total && reached > request_line
             {
-                return Err(Peer::RequestLineTooLong.into());
+                return Err(Peer::RequestLineTooLong);
             }
             if reached > total {
-                return Err(too_large.into());
+                return Err(too_large);
             }
             // `reached <= total`, which fits.
             self.at = reached as u32;
@@ -68,14 +68,14 @@ impl Scan {
                 return Ok(None);
             }
             let line = input.get(self.line as usize..reached).unwrap_or_default();
-            let [content @ .., b'\r', b'\n'] = line else { return Err(Peer::LineEnd.into()) };
+            let [content @ .., b'\r', b'\n'] = line else { return Err(Peer::LineEnd) };
             if content.is_empty() {
                 return Ok(Some(reached));
             }
             self.line = self.at;
             self.lines += 1;
             if self.lines as usize > max_lines {
-                return Err(Peer::TooManyFields.into());
+                return Err(Peer::TooManyFields);
             }
         }
     }
@@ -99,7 +99,7 @@ pub(crate) fn request_head(
     fields: usize,
     methods: &MethodSet,
     head: &mut RequestHead,
-) -> Result<(), Error> {
+) -> Result<(), Peer> {
     head.headers.clear();
     head.headers.bytes.extend_from_slice(bytes);
     let line = match parse(&mut head.headers, fields) {
@@ -130,7 +130,7 @@ pub(crate) fn request_head(
 }
 
 /// Takes the field lines in `bytes` apart into `headers`; `bytes` ends with an empty line.
-pub(crate) fn field_lines(bytes: &[u8], fields: usize, headers: &mut Headers) -> Result<(), Error> {
+pub(crate) fn field_lines(bytes: &[u8], fields: usize, headers: &mut Headers) -> Result<(), Peer> {
     headers.clear();
     headers.bytes.extend_from_slice(bytes);
     let mut slots = vec![httparse::EMPTY_HEADER; fields];
@@ -139,7 +139,7 @@ pub(crate) fn field_lines(bytes: &[u8], fields: usize, headers: &mut Headers) ->
             headers.fields.extend(parsed.iter().map(|header| place(header, &headers.bytes)));
             Ok(())
         }
-        _ => Err(Peer::FieldLine.into()),
+        _ => Err(Peer::FieldLine),
     }
 }
 
@@ -194,7 +194,7 @@ fn place(header: &httparse::Header<'_>, bytes: &[u8]) -> Field {
 
 /// Decides on a version that is neither HTTP/1.0 nor HTTP/1.1; a later 1.x is rewritten to 1.1, which is what
 /// RFC 9110 section 2.5 asks a server of HTTP/1.1 to take it for.
-fn settle_version(bytes: &mut [u8]) -> Result<(), Error> {
+fn settle_version(bytes: &mut [u8]) -> Result<(), Peer> {
     let end = memchr::memchr(b'\r', bytes).unwrap_or(bytes.len());
     let start = memchr::memrchr(b' ', &bytes[..end]).map_or(0, |space| space + 1);
     let minor = match &mut bytes[start..end] {
@@ -202,26 +202,26 @@ fn settle_version(bytes: &mut [u8]) -> Result<(), Error> {
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
         {
             if *major != b'1' {
-                return Err(Peer::VersionNotSupported.into());
+                return Err(Peer::VersionNotSupported);
             }
             minor
         }
-        _ => return Err(Peer::Version.into()),
+        _ => return Err(Peer::Version),
     };
     if matches!(*minor, b'0' | b'1') {
         // httparse disliked something else about the line.
-        return Err(Peer::RequestLine.into());
+        return Err(Peer::RequestLine);
     }
     *minor = b'1';
     Ok(())
 }
 
-fn refusal(error: httparse::Error) -> Error {
+fn refusal(error: httparse::Error) -> Peer {
     match error {
-        httparse::Error::HeaderName | httparse::Error::HeaderValue => Peer::FieldLine.into(),
-        httparse::Error::TooManyHeaders => Peer::TooManyFields.into(),
-        httparse::Error::Version => Peer::Version.into(),
-        _ => Peer::RequestLine.into(),
+        httparse::Error::HeaderName | httparse::Error::HeaderValue => Peer::FieldLine,
+        httparse::Error::TooManyHeaders => Peer::TooManyFields,
+        httparse::Error::Version => Peer::Version,
+        _ => Peer::RequestLine,
     }
 }
 
@@ -240,7 +240,7 @@ mod tests {
 
     /// The outcome of a scan, whole and byte by byte, which must agree.
     fn scan(input: &[u8], section: Section, limits: &Limits) -> Result<Option<usize>, u16> {
-        let status = |error: Error| error.status().unwrap_or(0);
+        let status = |error: Peer| error.status().unwrap_or(0);
         let whole = Scan::default().find_end(input, section, limits).map_err(status);
         let mut scan = Scan::default();
         let mut last = Ok(None);
