@@ -102,7 +102,7 @@ pub(crate) fn reply_head(
 
     out.reserve(headers.bytes.len() + reason.map_or(0, str::len) + 256);
     push_status_line(out, status, reason);
-    let (mut has_date, mut has_type, mut has_length) = (false, false, false);
+    let (mut has_date, mut has_type, mut has_length, mut has_keep) = (false, false, false, false);
     for &field in &headers.fields {
         let name = field.name.slice(&headers.bytes);
         match name.len() {
@@ -114,6 +114,7 @@ pub(crate) fn reply_head(
                 if close {
                     continue;
                 }
+                has_keep |= options.keep_alive;
             }
             12 => has_type |= name.eq_ignore_ascii_case(b"content-type"),
             14 if name.eq_ignore_ascii_case(b"content-length") => {
@@ -146,7 +147,7 @@ pub(crate) fn reply_head(
     }
     if close {
         out.extend_from_slice(b"Connection: close\r\n");
-    } else if to.version == Version::Http10 && !interim {
+    } else if to.version == Version::Http10 && !interim && !has_keep {
         out.extend_from_slice(b"Connection: keep-alive\r\n");
     }
     out.extend_from_slice(b"\r\n");
@@ -452,6 +453,8 @@ mod tests {
         let keep = ReplyTo { close: false, ..HTTP10 };
         let text = "HTTP/1.1 200 OK|D|Content-Length: 1|T|Connection: keep-alive||";
         check(keep, 200, &[], Payload::Whole(1), text, Mode::Length(1), false);
+        let text = "HTTP/1.1 200 OK|Connection: Keep-Alive|D|Content-Length: 1|T||";
+        check(keep, 200, &[("Connection", "Keep-Alive")], Payload::Whole(1), text, Mode::Length(1), false);
     }
 
     #[test]

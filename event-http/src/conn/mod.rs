@@ -261,10 +261,13 @@ impl<B: Default> Conn<B> {
 
     /// Records that the head of an answer was written.
     ///
+    /// A client that waits for `100 Continue` gets none any more: the clock of its body starts.
+    ///
     /// # Errors
     /// - The client has left or the connection ends before this answer: `is_client_gone`.
     /// - A head was written before.
-    pub(crate) fn start_reply(&mut self, seq: Seq, delivery: Delivery) -> Result<(), Error> {
+    pub(crate) fn start_reply(&mut self, seq: Seq, delivery: Delivery, now: Duration) -> Result<(), Error> {
+        let waits = self.expect && self.is_unread(seq);
         let exchange = self.queue.get_mut(seq).ok_or(Caller::LateReply)?;
         if exchange.state != State::Waiting {
             return Err(Caller::ReplyEnded.into());
@@ -273,6 +276,9 @@ impl<B: Default> Conn<B> {
         exchange.to.close |= delivery.close;
         if exchange.to.close {
             self.close_after(seq);
+        }
+        if waits {
+            self.start_body(now);
         }
         Ok(())
     }
@@ -489,13 +495,18 @@ impl<B: Default> Conn<B> {
         let waiting = self.queue.last().filter(|&seq| self.queue.is_front(seq));
         match waiting.and_then(|seq| self.queue.get(seq)) {
             Some(exchange) if exchange.state == State::Waiting => {
-                self.expect = false;
-                self.since = nanos(now);
-                self.last = self.since;
+                self.start_body(now);
                 Step::Continue
             }
             _ => Step::NeedMore,
         }
+    }
+
+    /// Starts the clock of a body that the client held back.
+    fn start_body(&mut self, now: Duration) {
+        self.expect = false;
+        self.since = nanos(now);
+        self.last = self.since;
     }
 
     fn end(&mut self, trailers: Headers, now: Duration) -> Step {

@@ -98,6 +98,7 @@ impl RequestHead {
 /// It belongs to a server, so that an idle connection holds none: `take` hands one out, `give` takes it back.
 #[derive(Debug, Default)]
 pub(crate) struct HeadPool {
+    #[expect(clippy::vec_box, reason = "a head stays in its box from here to the request and back")]
     heads: Vec<Box<RequestHead>>,
 }
 

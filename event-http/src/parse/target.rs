@@ -78,7 +78,7 @@ fn starts_with_ignoring_case(bytes: &[u8], prefix: &[u8]) -> bool {
 }
 
 fn span(start: usize, len: usize) -> Result<Span, Peer> {
-    Span::new(start, len).ok_or_else(|| Peer::RequestLineTooLong)
+    Span::new(start, len).ok_or(Peer::RequestLineTooLong)
 }
 
 #[cfg(test)]
