@@ -6,31 +6,40 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use httpdate::HttpDate;
 
 /// Length of an IMF-fixdate (RFC 9110 section 5.6.7).
-pub(crate) const DATE_LEN: usize = 29;
+const DATE_LEN: usize = 29;
+
+/// `Date: ` with an IMF-fixdate and CRLF.
+pub(crate) type DateLine = [u8; DATE_LEN + 8];
 
 /// The last formatted date and the loop time up to which it holds.
 #[derive(Debug)]
 pub(crate) struct DateCache {
-    text: [u8; DATE_LEN],
+    line: DateLine,
     until: Duration,
 }
 
 impl DateCache {
     pub(crate) fn new() -> DateCache {
-        DateCache { text: format(UNIX_EPOCH), until: Duration::ZERO }
+        DateCache { line: date_line(UNIX_EPOCH), until: Duration::ZERO }
     }
 
-    /// The date at loop time `now`; `wall` is asked only when the second has passed, so the wall clock costs nothing
+    /// The field line at loop time `now`; `wall` is asked only when the second has passed, so the wall clock costs nothing
     /// per request, and a clock that was set is noticed within a second.
-    pub(crate) fn at(&mut self, now: Duration, wall: impl FnOnce() -> SystemTime) -> &[u8; DATE_LEN] {
+    pub(crate) fn at(&mut self, now: Duration, wall: impl FnOnce() -> SystemTime) -> &DateLine {
         if now >= self.until {
             let wall = wall();
-            self.text = format(wall);
+            self.line = date_line(wall);
             let passed = wall.duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos());
             self.until = now + Duration::from_nanos(1_000_000_000 - u64::from(passed));
         }
-        &self.text
+        &self.line
     }
+}
+
+fn date_line(time: SystemTime) -> DateLine {
+    let mut line = *b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
+    line[6..6 + DATE_LEN].copy_from_slice(&format(time));
+    line
 }
 
 /// `time` as IMF-fixdate; a time outside 1970 to 9999 becomes the nearest of these.
@@ -70,10 +79,11 @@ mod tests {
     fn the_wall_clock_is_read_once_a_second_and_at_its_edge() {
         let mut cache = DateCache::new();
         let start = UNIX_EPOCH + Duration::from_millis(784_111_777_900);
+        assert_eq!(cache.at(Duration::ZERO, || UNIX_EPOCH), b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n");
         let at = |ms: u64| Duration::from_millis(5_000 + ms);
-        assert_eq!(&cache.at(at(0), || start)[17..25], b"08:49:37");
-        assert_eq!(&cache.at(at(99), || unreachable!())[17..25], b"08:49:37");
-        assert_eq!(&cache.at(at(100), || start + Duration::from_millis(100))[17..25], b"08:49:38");
-        assert_eq!(&cache.at(at(1099), || unreachable!())[17..25], b"08:49:38");
+        assert_eq!(&cache.at(at(0), || start)[23..31], b"08:49:37");
+        assert_eq!(&cache.at(at(99), || unreachable!())[23..31], b"08:49:37");
+        assert_eq!(&cache.at(at(100), || start + Duration::from_millis(100))[23..31], b"08:49:38");
+        assert_eq!(&cache.at(at(1099), || unreachable!())[23..31], b"08:49:38");
     }
 }

@@ -1,6 +1,6 @@
 //! Writes heads, chunk frames and error pages; nothing here allocates beyond the output.
 
-use crate::date::DATE_LEN;
+use crate::date::DateLine;
 use crate::error::{Caller, Error};
 use crate::framing::{self, Asked, Connection};
 use crate::head::{Headers, MethodSet, Version, reason_phrase, token};
@@ -10,7 +10,7 @@ pub(crate) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// What follows the data of a chunk.
 pub(crate) const CHUNK_END: &[u8] = b"\r\n";
 /// evhttp's default for a body whose type the program did not say.
-pub(crate) const DEFAULT_CONTENT_TYPE: &[u8] = b"text/html; charset=ISO-8859-1";
+pub(crate) const DEFAULT_CONTENT_TYPE: &str = "text/html; charset=ISO-8859-1";
 
 /// What an answer depends on in the request it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +53,9 @@ pub(crate) struct Delivery {
 /// What the server adds to every answer that lacks it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Automatic<'a> {
-    pub(crate) date: &'a [u8; DATE_LEN],
-    /// `None` adds no Content-Type.
-    pub(crate) content_type: Option<&'a [u8]>,
+    pub(crate) date: &'a DateLine,
+    /// Its first field is added where an answer has a body and no type; `None` adds nothing.
+    pub(crate) content_type: Option<&'a Headers>,
 }
 
 /// The parts of an answer's head that the program chose.
@@ -90,8 +90,7 @@ pub(crate) fn reply_head(
     if !(100..=999).contains(&status) {
         return Err(Caller::Status.into());
     }
-    let reason = reason.unwrap_or_else(|| reason_phrase(status)).as_bytes();
-    if !token::is_field_text(reason) {
+    if reason.is_some_and(|reason| !token::is_field_text(reason.as_bytes())) {
         return Err(Caller::Reason.into());
     }
     let described = framing::content_allowed(to.asked, status);
@@ -101,24 +100,21 @@ pub(crate) fn reply_head(
     let interim = status < 200;
     let mut close = !interim && (to.close || mode == Mode::UntilClose);
 
-    out.reserve(headers.bytes.len() + 4 * headers.len() + reason.len() + 160);
-    out.extend_from_slice(b"HTTP/1.1 ");
-    push_decimal(out, u64::from(status));
-    out.push(b' ');
-    out.extend_from_slice(reason);
-    out.extend_from_slice(b"\r\n");
-
-    let (mut has_date, mut has_type, mut has_length) = (false, false, false);
-    for (name, value) in headers.raw() {
+    out.reserve(headers.bytes.len() + reason.map_or(0, str::len) + 256);
+    push_status_line(out, status, reason);
+    let (mut has_date, mut has_type, mut has_length, mut has_keep) = (false, false, false, false);
+    for &field in &headers.fields {
+        let name = field.name.slice(&headers.bytes);
         match name.len() {
             4 => has_date |= name.eq_ignore_ascii_case(b"date"),
             10 if name.eq_ignore_ascii_case(b"connection") => {
                 let mut options = Connection::default();
-                options.add(value);
+                options.add(field.value.slice(&headers.bytes));
                 close |= !interim && options.close;
                 if close {
                     continue;
                 }
+                has_keep |= options.keep_alive;
             }
             12 => has_type |= name.eq_ignore_ascii_case(b"content-type"),
             14 if name.eq_ignore_ascii_case(b"content-length") => {
@@ -130,27 +126,28 @@ pub(crate) fn reply_head(
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => continue,
             _ => {}
         }
-        push_field(out, name, value);
+        headers.push_line(field, out);
     }
     if mode == Mode::Chunked {
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
     }
     if !has_date {
-        push_field(out, b"Date", automatic.date);
+        out.extend_from_slice(automatic.date);
     }
     if let (Some(length), false) = (length, has_length) {
-        out.extend_from_slice(b"Content-Length: ");
-        push_decimal(out, length);
-        out.extend_from_slice(b"\r\n");
+        push_length(out, length);
     }
-    if let (Some(content_type), false, true) =
-        (automatic.content_type, has_type, described && payload != Payload::Whole(0))
+    if !has_type
+        && described
+        && payload != Payload::Whole(0)
+        && let Some(default) = automatic.content_type
+        && let Some(&field) = default.fields.first()
     {
-        push_field(out, b"Content-Type", content_type);
+        default.push_line(field, out);
     }
     if close {
         out.extend_from_slice(b"Connection: close\r\n");
-    } else if to.version == Version::Http10 && !interim {
+    } else if to.version == Version::Http10 && !interim && !has_keep {
         out.extend_from_slice(b"Connection: keep-alive\r\n");
     }
     out.extend_from_slice(b"\r\n");
@@ -170,12 +167,10 @@ fn given_length(
         Payload::Whole(0) => asked == Asked::Head || status == 304,
         Payload::Whole(_) => status == 304,
     };
-    match headers.get("content-length") {
-        Some(value) if counts => match framing::decimal(value.as_bytes()) {
-            Some(length) => Ok(Some(length)),
-            None => Err(Caller::ContentLength.into()),
-        },
-        _ => Ok(None),
+    let value = if counts { headers.get("content-length") } else { None };
+    match value {
+        Some(value) => framing::decimal(value.as_bytes()).map(Some).ok_or(Caller::ContentLength.into()),
+        None => Ok(None),
     }
 }
 
@@ -214,14 +209,11 @@ pub(crate) fn error_reply(
     status: u16,
     reason: Option<&str>,
     allow: Option<&MethodSet>,
-    date: &[u8; DATE_LEN],
+    date: &DateLine,
 ) {
     let phrase = reason.filter(|reason| token::is_field_text(reason.as_bytes()));
-    out.extend_from_slice(b"HTTP/1.1 ");
-    push_decimal(out, u64::from(status));
-    out.push(b' ');
-    out.extend_from_slice(phrase.unwrap_or_else(|| reason_phrase(status)).as_bytes());
-    out.extend_from_slice(b"\r\nContent-Type: text/html\r\nConnection: close\r\n");
+    push_status_line(out, status, phrase);
+    out.extend_from_slice(b"Content-Type: text/html\r\nConnection: close\r\n");
     if let Some(methods) = allow {
         out.extend_from_slice(b"Allow: ");
         for (index, method) in methods.iter().enumerate() {
@@ -230,12 +222,10 @@ pub(crate) fn error_reply(
         }
         out.extend_from_slice(b"\r\n");
     }
-    push_field(out, b"Date", date);
+    out.extend_from_slice(date);
     if framing::length_allowed(asked, status) {
-        out.extend_from_slice(b"Content-Length: ");
         let content = framing::content_allowed(asked, status);
-        push_decimal(out, if content { error_page_len(status, reason) } else { 0 });
-        out.extend_from_slice(b"\r\n");
+        push_length(out, if content { error_page_len(status, reason) } else { 0 });
     }
     out.extend_from_slice(b"\r\n");
     if framing::body_allowed(asked, status) {
@@ -308,21 +298,30 @@ pub(crate) fn chunk_start(out: &mut Vec<u8>, len: u64) {
 /// Appends the last chunk and the trailers, which end a chunked body.
 pub(crate) fn last_chunk(out: &mut Vec<u8>, trailers: Option<&Headers>) {
     out.extend_from_slice(b"0\r\n");
-    for (name, value) in trailers.into_iter().flat_map(Headers::raw) {
-        push_field(out, name, value);
+    if let Some(trailers) = trailers {
+        trailers.fields.iter().for_each(|&field| trailers.push_line(field, out));
     }
     out.extend_from_slice(b"\r\n");
 }
 
-fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    out.extend_from_slice(name);
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
+fn push_status_line(out: &mut Vec<u8>, status: u16, reason: Option<&str>) {
+    if status == 200 && reason.is_none() {
+        out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+        return;
+    }
+    let mut digits = [0; 20];
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(decimal_digits(&mut digits, u64::from(status)));
+    out.push(b' ');
+    out.extend_from_slice(reason.unwrap_or_else(|| reason_phrase(status)).as_bytes());
     out.extend_from_slice(b"\r\n");
 }
 
-fn push_decimal(out: &mut Vec<u8>, number: u64) {
-    out.extend_from_slice(decimal_digits(&mut [0; 20], number));
+fn push_length(out: &mut Vec<u8>, length: u64) {
+    let mut digits = [0; 20];
+    out.extend_from_slice(b"Content-Length: ");
+    out.extend_from_slice(decimal_digits(&mut digits, length));
+    out.extend_from_slice(b"\r\n");
 }
 
 /// The decimal digits of `number`, right-aligned in `digits`.
@@ -342,7 +341,7 @@ fn decimal_digits(digits: &mut [u8; 20], mut number: u64) -> &[u8] {
 mod tests {
     use super::*;
 
-    const DATE: &[u8; DATE_LEN] = b"Sun, 06 Nov 1994 08:49:37 GMT";
+    const DATE: &DateLine = b"Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
     const GET: ReplyTo = ReplyTo { asked: Asked::Other, version: Version::Http11, close: false };
     const HEAD: ReplyTo = ReplyTo { asked: Asked::Head, ..GET };
     const HTTP10: ReplyTo = ReplyTo { version: Version::Http10, close: true, ..GET };
@@ -358,7 +357,8 @@ mod tests {
     /// The head with `|` for CRLF, `D` and `T` for the default Date and Content-Type lines, and what it binds to.
     fn reply(to: ReplyTo, status: u16, fields: &[(&str, &str)], payload: Payload) -> (String, Delivery) {
         let mut out = Vec::new();
-        let automatic = Automatic { date: DATE, content_type: Some(DEFAULT_CONTENT_TYPE) };
+        let content_type = headers(&[("Content-Type", DEFAULT_CONTENT_TYPE)]);
+        let automatic = Automatic { date: DATE, content_type: Some(&content_type) };
         let head = ReplyHead { status, reason: None, headers: &headers(fields) };
         let delivery = reply_head(&mut out, to, &head, payload, automatic).unwrap();
         let text = String::from_utf8(out).unwrap().replace("\r\n", "|");
@@ -453,6 +453,8 @@ mod tests {
         let keep = ReplyTo { close: false, ..HTTP10 };
         let text = "HTTP/1.1 200 OK|D|Content-Length: 1|T|Connection: keep-alive||";
         check(keep, 200, &[], Payload::Whole(1), text, Mode::Length(1), false);
+        let text = "HTTP/1.1 200 OK|Connection: Keep-Alive|D|Content-Length: 1|T||";
+        check(keep, 200, &[("Connection", "Keep-Alive")], Payload::Whole(1), text, Mode::Length(1), false);
     }
 
     #[test]
@@ -547,11 +549,18 @@ mod tests {
 
     #[test]
     fn numbers_are_written_in_full() {
-        let mut out = Vec::new();
-        for number in [0, 9, 10, 1234567890, u64::MAX] {
-            push_decimal(&mut out, number);
-            out.push(b' ');
+        for number in [0, 9, 10, 1_234_567_890, u64::MAX] {
+            assert_eq!(decimal_digits(&mut [0; 20], number), number.to_string().as_bytes());
         }
-        assert_eq!(out, b"0 9 10 1234567890 18446744073709551615 ");
+    }
+
+    #[test]
+    fn fields_that_were_received_can_be_sent_on() {
+        let mut received = Headers::new();
+        let input = b"A:1\r\nB: \t2 \r\nC:  3\r\nD:\r\nE: 5\r\n\r\n";
+        crate::parse::field_lines(input, 5, &mut received).unwrap();
+        let mut out = Vec::new();
+        last_chunk(&mut out, Some(&received));
+        assert_eq!(out, b"0\r\nA: 1\r\nB: 2\r\nC: 3\r\nD: \r\nE: 5\r\n\r\n");
     }
 }

@@ -148,43 +148,15 @@ impl Error {
     /// The status code that tells the client of this error; `None` where no answer is due and the connection is
     /// just closed.
     ///
-    /// This is the only place where errors become answers.
+    /// Errors become answers here and nowhere else.
     pub fn status(&self) -> Option<u16> {
-        let status = match &self.kind {
-            Kind::Peer(peer) => match peer {
-                Peer::Gone | Peer::Idle | Peer::Incomplete => return None,
-                Peer::MethodNotAllowed => 405,
-                Peer::BodyTimeout | Peer::HeadTimeout => 408,
-                Peer::BodyTooLarge => 413,
-                Peer::RequestLineTooLong => 414,
-                Peer::Expectation => 417,
-                Peer::HeadTooLarge | Peer::TooManyFields | Peer::TrailersTooLarge => 431,
-                Peer::CodingNotImplemented | Peer::MethodNotImplemented => 501,
-                Peer::VersionNotSupported => 505,
-                Peer::ChunkEnd
-                | Peer::ChunkLine
-                | Peer::ChunkLineTooLong
-                | Peer::ChunkSizeOverflow
-                | Peer::ConnectWithBody
-                | Peer::ContentLength
-                | Peer::FieldLine
-                | Peer::HostInvalid
-                | Peer::HostMissing
-                | Peer::HostRepeated
-                | Peer::LineEnd
-                | Peer::RequestLine
-                | Peer::Target
-                | Peer::TransferEncoding
-                | Peer::TransferEncodingAndLength
-                | Peer::TransferEncodingInHttp10
-                | Peer::Version => 400,
-            },
-            Kind::Ours(Ours::TooManyConnections) => 503,
-            Kind::Ours(_) => 500,
-            Kind::Caller(Caller::LateReply | Caller::ReplyEnded) => return None,
-            Kind::Caller(_) => 500,
-        };
-        Some(status)
+        match &self.kind {
+            Kind::Peer(peer) => peer.status(),
+            Kind::Ours(Ours::TooManyConnections) => Some(503),
+            Kind::Ours(_) => Some(500),
+            Kind::Caller(Caller::LateReply | Caller::ReplyEnded) => None,
+            Kind::Caller(_) => Some(500),
+        }
     }
 
     fn text(&self) -> &'static str {
@@ -244,6 +216,41 @@ impl Error {
                 Caller::Value => "header value has a control character",
             },
         }
+    }
+}
+
+impl Peer {
+    /// As [`Error::status`], which is this for what a peer did.
+    pub(crate) fn status(self) -> Option<u16> {
+        let status = match self {
+            Peer::Gone | Peer::Idle | Peer::Incomplete => return None,
+            Peer::MethodNotAllowed => 405,
+            Peer::BodyTimeout | Peer::HeadTimeout => 408,
+            Peer::BodyTooLarge => 413,
+            Peer::RequestLineTooLong => 414,
+            Peer::Expectation => 417,
+            Peer::HeadTooLarge | Peer::TooManyFields | Peer::TrailersTooLarge => 431,
+            Peer::CodingNotImplemented | Peer::MethodNotImplemented => 501,
+            Peer::VersionNotSupported => 505,
+            Peer::ChunkEnd
+            | Peer::ChunkLine
+            | Peer::ChunkLineTooLong
+            | Peer::ChunkSizeOverflow
+            | Peer::ConnectWithBody
+            | Peer::ContentLength
+            | Peer::FieldLine
+            | Peer::HostInvalid
+            | Peer::HostMissing
+            | Peer::HostRepeated
+            | Peer::LineEnd
+            | Peer::RequestLine
+            | Peer::Target
+            | Peer::TransferEncoding
+            | Peer::TransferEncodingAndLength
+            | Peer::TransferEncodingInHttp10
+            | Peer::Version => 400,
+        };
+        Some(status)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Decides how long a body is and whether the connection lives on (RFC 9112 sections 6 and 9). Smuggling is decided
 //! here and nowhere else.
 
-use crate::error::{Error, Peer};
+use crate::error::Peer;
 use crate::head::{Headers, Method, RequestHead, Span, Version, token};
 use crate::parse;
 
@@ -32,18 +32,18 @@ pub(crate) struct Meaning {
 ///
 /// Checks come in this order: framing, Host, method-specific rules, Expect. Whether the method is allowed is asked
 /// afterwards by the connection.
-pub(crate) fn understand(head: &mut RequestHead) -> Result<Meaning, Error> {
+pub(crate) fn understand(head: &mut RequestHead) -> Result<Meaning, Peer> {
     let facts = Facts::collect(&head.headers);
     let body = request_body(head.version, &facts)?;
     settle_host(head, &facts)?;
     if head.method == Method::CONNECT && !matches!(body, BodyLength::None | BodyLength::Length(0)) {
         // RFC 9110 section 9.3.6: the bytes after the head belong to the tunnel.
-        return Err(Peer::ConnectWithBody.into());
+        return Err(Peer::ConnectWithBody);
     }
     let http11 = head.version == Version::Http11;
     // RFC 9110 section 10.1.1: an HTTP/1.0 client cannot handle a 100, so its expectation is ignored.
     if http11 && facts.expect == Expect::Unknown {
-        return Err(Peer::Expectation.into());
+        return Err(Peer::Expectation);
     }
     let has_body = !matches!(body, BodyLength::None | BodyLength::Length(0));
     let close = match head.version {
@@ -61,22 +61,22 @@ pub(crate) fn understand(head: &mut RequestHead) -> Result<Meaning, Error> {
 
 /// The length of a request body, by the rules of RFC 9112 section 6.3 in their order. Rules 1 and 2 are about
 /// responses only.
-fn request_body(version: Version, facts: &Facts) -> Result<BodyLength, Error> {
+fn request_body(version: Version, facts: &Facts) -> Result<BodyLength, Peer> {
     if facts.codings.present {
         // Section 6.1: an HTTP/1.0 recipient on the way may have passed the field on without understanding it.
         if version == Version::Http10 {
-            return Err(Peer::TransferEncodingInHttp10.into());
+            return Err(Peer::TransferEncodingInHttp10);
         }
         // Rule 3: the two together are an attempt to smuggle or to split; we refuse instead of choosing one.
         if facts.length != Length::Absent {
-            return Err(Peer::TransferEncodingAndLength.into());
+            return Err(Peer::TransferEncodingAndLength);
         }
         // Rule 4: the last coding of a request is chunked or its length is unknown.
         return facts.codings.decide();
     }
     match facts.length {
         // Rule 5.
-        Length::Invalid => Err(Peer::ContentLength.into()),
+        Length::Invalid => Err(Peer::ContentLength),
         // Rule 6.
         Length::Value(length) => Ok(BodyLength::Length(length)),
         // Rule 7.
@@ -85,17 +85,17 @@ fn request_body(version: Version, facts: &Facts) -> Result<BodyLength, Error> {
 }
 
 /// Requires one valid Host in HTTP/1.1 (RFC 9112 section 3.2) and takes it, unless the target names the authority.
-fn settle_host(head: &mut RequestHead, facts: &Facts) -> Result<(), Error> {
+fn settle_host(head: &mut RequestHead, facts: &Facts) -> Result<(), Peer> {
     match facts.hosts {
-        0 if head.version == Version::Http11 => return Err(Peer::HostMissing.into()),
+        0 if head.version == Version::Http11 => return Err(Peer::HostMissing),
         0 => return Ok(()),
         1 => {}
-        _ => return Err(Peer::HostRepeated.into()),
+        _ => return Err(Peer::HostRepeated),
     }
     let value = facts.host.slice(&head.headers.bytes);
     // An empty value is right for a target without an authority (RFC 9110 section 7.2).
     if !value.is_empty() && !parse::is_valid_authority(value) {
-        return Err(Peer::HostInvalid.into());
+        return Err(Peer::HostInvalid);
     }
     head.host.get_or_insert(facts.host);
     Ok(())
@@ -215,12 +215,12 @@ impl Codings {
         }
     }
 
-    fn decide(&self) -> Result<BodyLength, Error> {
+    fn decide(&self) -> Result<BodyLength, Peer> {
         if self.malformed || self.chunked != 1 || !self.chunked_is_last {
-            return Err(Peer::TransferEncoding.into());
+            return Err(Peer::TransferEncoding);
         }
         if self.other {
-            return Err(Peer::CodingNotImplemented.into());
+            return Err(Peer::CodingNotImplemented);
         }
         Ok(BodyLength::Chunked)
     }

@@ -49,7 +49,7 @@ pub(crate) enum Step {
     /// close in silence.
     Fail { seq: Option<Seq>, error: Error },
     /// A request begins. Its body follows as `Data` and `End`; `End` comes also without a body.
-    Head { seq: Seq, head: RequestHead, body: BodyLength },
+    Head { seq: Seq, head: Box<RequestHead>, body: BodyLength },
     /// More bytes are needed.
     NeedMore,
     /// Nothing is read until an answer has left: too many are out, or the protocol may change.
@@ -153,7 +153,10 @@ impl<B: Default> Conn<B> {
             Reading::Held => Ok((0, Step::Paused)),
             _ => self.read_body(input, now, &rules.limits),
         };
-        result.unwrap_or_else(|error| (0, self.fail(error, input)))
+        match result {
+            Ok(done) => done,
+            Err(peer) => (0, self.fail(peer, input)),
+        }
     }
 
     /// Sets the bound of the body that begins, for a handler that streams it. Call it right after `Step::Head`.
@@ -200,7 +203,7 @@ impl<B: Default> Conn<B> {
             Reading::Head(_) => Peer::Idle,
             _ => Peer::BodyTimeout,
         };
-        Some(self.fail(peer.into(), &[]))
+        Some(self.fail(peer, &[]))
     }
 
     /// Takes back `paused` from the clocks of a body, because that long nothing was read by our own choice.
@@ -258,10 +261,13 @@ impl<B: Default> Conn<B> {
 
     /// Records that the head of an answer was written.
     ///
+    /// A client that waits for `100 Continue` gets none any more: the clock of its body starts.
+    ///
     /// # Errors
     /// - The client has left or the connection ends before this answer: `is_client_gone`.
     /// - A head was written before.
-    pub(crate) fn start_reply(&mut self, seq: Seq, delivery: Delivery) -> Result<(), Error> {
+    pub(crate) fn start_reply(&mut self, seq: Seq, delivery: Delivery, now: Duration) -> Result<(), Error> {
+        let waits = self.expect && self.is_unread(seq);
         let exchange = self.queue.get_mut(seq).ok_or(Caller::LateReply)?;
         if exchange.state != State::Waiting {
             return Err(Caller::ReplyEnded.into());
@@ -270,6 +276,9 @@ impl<B: Default> Conn<B> {
         exchange.to.close |= delivery.close;
         if exchange.to.close {
             self.close_after(seq);
+        }
+        if waits {
+            self.start_body(now);
         }
         Ok(())
     }
@@ -361,7 +370,7 @@ impl<B: Default> Conn<B> {
         now: Duration,
         rules: &Rules,
         pool: &mut HeadPool,
-    ) -> Result<(usize, Step), Error> {
+    ) -> Result<(usize, Step), Peer> {
         let limits = &rules.limits;
         // One is being answered, the others were read ahead.
         if limits.max_parsed_ahead.is_some_and(|max| self.queue.len() > max) {
@@ -380,9 +389,9 @@ impl<B: Default> Conn<B> {
             }
             match input.get(skipped) {
                 None => return Ok((skipped, Step::NeedMore)),
-                Some(b'\r' | b'\n') => return Err(Peer::LineEnd.into()),
+                Some(b'\r' | b'\n') => return Err(Peer::LineEnd),
                 // No method begins like this: a TLS client, for one, is told at once.
-                Some(&byte) if !token::is_tchar(byte) => return Err(Peer::RequestLine.into()),
+                Some(&byte) if !token::is_tchar(byte) => return Err(Peer::RequestLine),
                 Some(_) => {}
             }
         }
@@ -401,7 +410,7 @@ impl<B: Default> Conn<B> {
             .and_then(|()| framing::understand(&mut head))
             .and_then(|meaning| match rules.methods.contains(&head.method) {
                 true => Ok(meaning),
-                false => Err(Peer::MethodNotAllowed.into()),
+                false => Err(Peer::MethodNotAllowed),
             });
         let meaning = match understood {
             Ok(meaning) => meaning,
@@ -426,11 +435,11 @@ impl<B: Default> Conn<B> {
         Ok((skipped + len, Step::Head { seq, head, body: meaning.body }))
     }
 
-    fn read_body(&mut self, input: &[u8], now: Duration, limits: &Limits) -> Result<(usize, Step), Error> {
+    fn read_body(&mut self, input: &[u8], now: Duration, limits: &Limits) -> Result<(usize, Step), Peer> {
         if let Reading::Length(left) = self.reading
             && left > self.max_body.saturating_sub(self.received)
         {
-            return Err(Peer::BodyTooLarge.into());
+            return Err(Peer::BodyTooLarge);
         }
         if self.expect {
             // Bytes that come without waiting make the 100 pointless (RFC 9110 section 10.1.1).
@@ -465,7 +474,7 @@ impl<B: Default> Conn<B> {
                         self.reading = Reading::ChunkLine;
                     }
                     [] | [b'\r'] => return Ok((at, Step::NeedMore)),
-                    _ => return Err(Peer::ChunkEnd.into()),
+                    _ => return Err(Peer::ChunkEnd),
                 },
                 Reading::ChunkLine => {
                     let Some((len, size)) = parse::chunk_line(rest, limits.max_chunk_line_bytes)? else {
@@ -473,7 +482,7 @@ impl<B: Default> Conn<B> {
                     };
                     // Compared this way round nothing can wrap.
                     if size > self.max_body.saturating_sub(self.received) {
-                        return Err(Peer::BodyTooLarge.into());
+                        return Err(Peer::BodyTooLarge);
                     }
                     at += len;
                     self.reading = match size {
@@ -501,13 +510,18 @@ impl<B: Default> Conn<B> {
         let waiting = self.queue.last().filter(|&seq| self.queue.is_front(seq));
         match waiting.and_then(|seq| self.queue.get(seq)) {
             Some(exchange) if exchange.state == State::Waiting => {
-                self.expect = false;
-                self.since = nanos(now);
-                self.last = self.since;
+                self.start_body(now);
                 Step::Continue
             }
             _ => Step::NeedMore,
         }
+    }
+
+    /// Starts the clock of a body that the client held back.
+    fn start_body(&mut self, now: Duration) {
+        self.expect = false;
+        self.since = nanos(now);
+        self.last = self.since;
     }
 
     fn end(&mut self, trailers: Headers, now: Duration) -> Step {
@@ -522,11 +536,12 @@ impl<B: Default> Conn<B> {
         Step::End { seq: self.queue.newest(), trailers }
     }
 
-    fn fail(&mut self, error: Error, input: &[u8]) -> Step {
+    #[cold]
+    fn fail(&mut self, peer: Peer, input: &[u8]) -> Step {
         let in_body = self.is_in_body();
         self.reading = Reading::Closed;
-        if error.status().is_none() {
-            return Step::Fail { seq: None, error };
+        if peer.status().is_none() {
+            return Step::Fail { seq: None, error: peer.into() };
         }
         let seq = if in_body {
             self.close_last();
@@ -537,7 +552,7 @@ impl<B: Default> Conn<B> {
             let asked = if line.starts_with(b"HEAD ") { Asked::Head } else { Asked::Other };
             self.queue.open(ReplyTo { asked, version: Version::Http11, close: true })
         };
-        Step::Fail { seq: Some(seq), error }
+        Step::Fail { seq: Some(seq), error: peer.into() }
     }
 
     fn is_in_body(&self) -> bool {

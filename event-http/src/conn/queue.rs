@@ -45,7 +45,13 @@ pub(crate) enum Advance<B> {
     /// Every request is answered.
     Empty,
     /// That answer was the last: flush, then close. The exchanges behind it are void; drop them with nothing held.
-    Last(Option<Box<VecDeque<(Exchange, B)>>>),
+    Last(Option<Box<Rest<B>>>),
+}
+
+/// The exchanges behind the front one, each with what it wrote ahead of its turn.
+#[derive(Debug)]
+pub(crate) struct Rest<B> {
+    exchanges: VecDeque<(Exchange, B)>,
 }
 
 /// The exchanges of a connection, oldest first.
@@ -54,16 +60,16 @@ pub(crate) enum Advance<B> {
 /// requests allocates nothing here.
 #[derive(Debug)]
 pub(crate) struct Queue<B> {
-    /// Number of the next exchange; the front one has `next - len`.
-    next: u64,
+    /// Number of the front exchange; if there is none, of the next one.
+    first: u64,
     front: Option<Exchange>,
     /// Never `Some` and empty, and never `Some` while `front` is `None`.
-    rest: Option<Box<VecDeque<(Exchange, B)>>>,
+    rest: Option<Box<Rest<B>>>,
 }
 
 impl<B: Default> Queue<B> {
     pub(crate) fn new() -> Queue<B> {
-        Queue { next: 0, front: None, rest: None }
+        Queue { first: 0, front: None, rest: None }
     }
 
     /// Puts an exchange behind the others.
@@ -71,11 +77,11 @@ impl<B: Default> Queue<B> {
         let exchange = Exchange { to, state: State::Waiting };
         if self.front.is_none() {
             self.front = Some(exchange);
-        } else {
-            self.rest.get_or_insert_default().push_back((exchange, B::default()));
+            return Seq(self.first);
         }
-        self.next += 1;
-        Seq(self.next - 1)
+        let rest = self.rest.get_or_insert_with(|| Box::new(Rest { exchanges: VecDeque::new() }));
+        rest.exchanges.push_back((exchange, B::default()));
+        Seq(self.first + rest.exchanges.len() as u64)
     }
 
     /// Takes the front exchange out if its answer is done.
@@ -83,31 +89,34 @@ impl<B: Default> Queue<B> {
     /// Call it until it gives `None`: the next one may have been done long ago.
     pub(crate) fn advance(&mut self) -> Option<Advance<B>> {
         let front = self.front.filter(|front| front.state == State::Done)?;
-        self.front = None;
         if front.to.close {
-            // Numbers stay valid: with nothing in the queue, `next` is also the front's.
+            // Numbers that were given must not come again.
+            self.first += self.len() as u64;
+            self.front = None;
             return Some(Advance::Last(self.rest.take()));
         }
-        let Some((exchange, held)) = self.rest.as_mut().and_then(|rest| rest.pop_front()) else {
+        self.first += 1;
+        self.front = None;
+        let Some((exchange, held)) = self.rest.as_mut().and_then(|rest| rest.exchanges.pop_front()) else {
             return Some(Advance::Empty);
         };
-        if self.rest.as_ref().is_some_and(|rest| rest.is_empty()) {
+        if self.rest.as_ref().is_some_and(|rest| rest.exchanges.is_empty()) {
             self.rest = None;
         }
         self.front = Some(exchange);
-        Some(Advance::Turn(self.first(), held))
+        Some(Advance::Turn(Seq(self.first), held))
     }
 
     /// Where the answer of `seq` is to be written.
     pub(crate) fn turn(&mut self, seq: Seq) -> Turn<'_, B> {
         let Some(index) = self.index(seq) else { return Turn::Gone };
-        if self.exchanges().take(index).any(|exchange| exchange.to.close) {
-            return Turn::Gone;
-        }
         if index == 0 {
             return self.front.as_mut().map_or(Turn::Gone, Turn::Now);
         }
-        match self.rest.as_mut().and_then(|rest| rest.get_mut(index - 1)) {
+        if self.exchanges().take(index).any(|exchange| exchange.to.close) {
+            return Turn::Gone;
+        }
+        match self.rest.as_mut().and_then(|rest| rest.exchanges.get_mut(index - 1)) {
             Some((exchange, held)) => Turn::Later(exchange, held),
             None => Turn::Gone,
         }
@@ -116,27 +125,30 @@ impl<B: Default> Queue<B> {
     pub(crate) fn get_mut(&mut self, seq: Seq) -> Option<&mut Exchange> {
         match self.index(seq)? {
             0 => self.front.as_mut(),
-            index => self.rest.as_mut()?.get_mut(index - 1).map(|(exchange, _)| exchange),
+            index => self.rest.as_mut()?.exchanges.get_mut(index - 1).map(|(exchange, _)| exchange),
         }
     }
 
     pub(crate) fn get(&self, seq: Seq) -> Option<&Exchange> {
-        self.exchanges().nth(self.index(seq)?)
+        match self.index(seq)? {
+            0 => self.front.as_ref(),
+            index => self.rest.as_ref()?.exchanges.get(index - 1).map(|(exchange, _)| exchange),
+        }
     }
 
     /// The exchange that was opened last, if it is still there.
     pub(crate) fn last(&self) -> Option<Seq> {
-        self.front.map(|_| Seq(self.next - 1))
+        self.front.map(|_| self.newest())
     }
 
     /// The number that was given last, also when its exchange is over.
     pub(crate) fn newest(&self) -> Seq {
-        Seq(self.next.saturating_sub(1))
+        Seq((self.first + self.len() as u64).saturating_sub(1))
     }
 
     /// Exchanges that are not over.
     pub(crate) fn len(&self) -> usize {
-        usize::from(self.front.is_some()) + self.rest.as_ref().map_or(0, |rest| rest.len())
+        usize::from(self.front.is_some()) + self.rest.as_ref().map_or(0, |rest| rest.exchanges.len())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -145,20 +157,18 @@ impl<B: Default> Queue<B> {
 
     /// True if `seq` is the exchange whose answer is due on the wire.
     pub(crate) fn is_front(&self, seq: Seq) -> bool {
-        self.front.is_some() && seq == self.first()
+        self.front.is_some() && seq.0 == self.first
     }
 
-    fn first(&self) -> Seq {
-        Seq(self.next - self.len() as u64)
-    }
-
+    /// The place of `seq`, zero for the front.
     fn index(&self, seq: Seq) -> Option<usize> {
-        let index = usize::try_from(seq.0.checked_sub(self.first().0)?).ok()?;
-        (index < self.len()).then_some(index)
+        usize::try_from(seq.0.checked_sub(self.first)?).ok()
     }
 
     fn exchanges(&self) -> impl Iterator<Item = &Exchange> {
-        self.front.iter().chain(self.rest.iter().flat_map(|rest| rest.iter().map(|(exchange, _)| exchange)))
+        self.front
+            .iter()
+            .chain(self.rest.iter().flat_map(|rest| rest.exchanges.iter().map(|(exchange, _)| exchange)))
     }
 }
 
@@ -218,7 +228,7 @@ mod tests {
         assert!(!write(&mut queue, second, &mut wire, "void"));
         done(&mut queue, first);
         let Some(Advance::Last(rest)) = queue.advance() else { panic!("the first closes") };
-        assert_eq!(rest.map(|rest| rest.len()), Some(1));
+        assert_eq!(rest.map(|rest| rest.exchanges.len()), Some(1));
         assert!(queue.is_empty() && queue.get(second).is_none() && queue.get(first).is_none());
     }
 

@@ -1,8 +1,7 @@
 //! Time, order and the ends of connections.
 
 use super::*;
-use crate::encode::Payload;
-use crate::encode::{self, Automatic, ReplyHead};
+use crate::encode::{self, Automatic, Payload, ReplyHead};
 
 /// A connection with input that was not consumed, at a time.
 struct Peer {
@@ -249,6 +248,21 @@ fn continue_is_not_sent_for_a_body_that_is_refused_or_was_answered() {
 }
 
 #[test]
+fn an_answer_that_starts_instead_of_a_continue_starts_the_clock_of_the_body() {
+    let mut peer = Peer::new();
+    peer.input.extend_from_slice(EXPECT.as_bytes());
+    let (consumed, step) = peer.conn.next(&peer.input, peer.now, &peer.rules, &mut peer.pool);
+    let Step::Head { seq, .. } = step else { panic!("a head") };
+    peer.input.drain(..consumed);
+    assert_eq!(peer.deadline(), None);
+    let delivery = Delivery { mode: Mode::Chunked, close: false };
+    peer.conn.start_reply(seq, delivery, seconds(110)).unwrap();
+    assert_eq!(peer.feed(""), "more");
+    assert_eq!(peer.deadline(), Some(seconds(140)));
+    assert_eq!(peer.feed("ok"), "ok end more");
+}
+
+#[test]
 fn a_streaming_handler_sets_its_own_bound() {
     let mut peer = Peer::with(Limits { max_body_bytes: Some(1), ..Limits::default() });
     let step = |peer: &mut Peer| peer.conn.next(POST.as_bytes(), peer.now, &peer.rules, &mut peer.pool).1;
@@ -294,7 +308,7 @@ fn an_answer_that_closes_is_the_last() {
     peer.feed(&GET.repeat(3));
     let seqs = [0, 1, 2].map(|index| seq(&peer.conn, index));
     peer.answer(seqs[2], "c").unwrap();
-    peer.conn.start_reply(seqs[1], Delivery { mode: Mode::UntilClose, close: true }).unwrap();
+    peer.conn.start_reply(seqs[1], Delivery { mode: Mode::UntilClose, close: true }, seconds(100)).unwrap();
     assert_eq!(peer.feed(GET), "closed");
     assert!(matches!(peer.conn.turn(seqs[2]), Turn::Gone));
     peer.answer(seqs[1], "b").unwrap();
@@ -335,7 +349,7 @@ fn closing_while_the_own_body_is_read_still_reads_it() {
     let mut peer = Peer::new();
     assert_eq!(peer.feed(&format!("{POST}01234")), "/p 01234 more");
     let seq = seq(&peer.conn, 0);
-    peer.conn.start_reply(seq, Delivery { mode: Mode::Chunked, close: true }).unwrap();
+    peer.conn.start_reply(seq, Delivery { mode: Mode::Chunked, close: true }, seconds(100)).unwrap();
     assert_eq!(peer.feed(&format!("56789{GET}")), "56789 end closed");
     peer.answer(seq, "p").unwrap();
     assert_eq!(peer.wire, "p!");
@@ -359,13 +373,13 @@ fn bodies_of_answers_are_held_to_their_length() {
     let (first, second) = (seq(&peer.conn, 0), seq(&peer.conn, 1));
     assert!(peer.conn.take_body(first, 1).is_err_and(|e| e.is_caller()), "the head comes first");
     let delivery = Delivery { mode: Mode::Length(5), close: false };
-    peer.conn.start_reply(first, delivery).unwrap();
-    assert!(peer.conn.start_reply(first, delivery).is_err(), "one head");
+    peer.conn.start_reply(first, delivery, seconds(100)).unwrap();
+    assert!(peer.conn.start_reply(first, delivery, seconds(100)).is_err(), "one head");
     assert_eq!(peer.conn.take_body(first, 4).unwrap(), Mode::Length(1));
     assert!(peer.conn.take_body(first, 2).is_err_and(|e| e.is_caller()));
     assert_eq!(peer.conn.take_body(first, 1).unwrap(), Mode::Length(0));
     peer.answer(first, "").unwrap();
-    peer.conn.start_reply(second, delivery).unwrap();
+    peer.conn.start_reply(second, delivery, seconds(100)).unwrap();
     peer.conn.take_body(second, 4).unwrap();
     assert!(peer.conn.finish(second).is_err_and(|e| e.is_caller()));
     assert!(peer.conn.finish(second).is_err(), "it is over all the same");
@@ -453,11 +467,11 @@ fn a_warm_request_uses_the_memory_of_the_last() {
         peer.pool.give(head);
         let headers = Headers::new();
         let reply = ReplyHead { status: 200, reason: None, headers: &headers };
-        let automatic = Automatic { date: b"Sun, 06 Nov 1994 08:49:37 GMT", content_type: None };
+        let automatic = Automatic { date: b"Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n", content_type: None };
         let to = peer.conn.exchange(seq).unwrap().to;
         out.clear();
         let delivery = encode::reply_head(&mut out, to, &reply, Payload::Whole(0), automatic).unwrap();
-        peer.conn.start_reply(seq, delivery).unwrap();
+        peer.conn.start_reply(seq, delivery, seconds(100)).unwrap();
         assert_eq!(peer.feed(""), "end more");
         peer.answer(seq, "").unwrap();
     }

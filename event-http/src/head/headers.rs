@@ -18,13 +18,12 @@ impl Span {
         Some(Span { start: u32::try_from(start).ok()?, len: u32::try_from(len).ok()? })
     }
 
-    /// The place of `piece` in `whole`; an empty span if `piece` does not lie in it.
+    /// The place of `piece` in `whole`, which holds less than 4 GiB. If `piece` does not lie in it, the span is one
+    /// that [`slice`](Span::slice) makes nothing of, or some other piece of `whole`.
     pub(crate) fn of(piece: &[u8], whole: &[u8]) -> Span {
         let start = (piece.as_ptr() as usize).wrapping_sub(whole.as_ptr() as usize);
-        if start > whole.len() || piece.len() > whole.len() - start {
-            return Span::default();
-        }
-        Span::new(start, piece.len()).unwrap_or_default()
+        debug_assert!(start <= whole.len() && piece.len() <= whole.len() - start);
+        Span { start: start as u32, len: piece.len() as u32 }
     }
 
     /// The same piece in a buffer that has `by` more bytes in front.
@@ -93,12 +92,15 @@ impl Headers {
         }
         let start = self.bytes.len();
         let (Some(name_span), Some(value_span)) =
-            (Span::new(start, name.len()), Span::new(start + name.len(), value.len()))
+            (Span::new(start, name.len()), Span::new(start + name.len() + 2, value.len()))
         else {
             return Err(Caller::HeadersTooLarge.into());
         };
+        self.bytes.reserve(name.len() + value.len() + 4);
         self.bytes.extend_from_slice(name);
+        self.bytes.extend_from_slice(b": ");
         self.bytes.extend_from_slice(value);
+        self.bytes.extend_from_slice(b"\r\n");
         self.fields.push(Field { name: name_span, value: value_span });
         Ok(())
     }
@@ -170,6 +172,23 @@ impl Headers {
     /// True if there is no field.
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
+    }
+
+    /// Appends the field as a line with CRLF.
+    pub(crate) fn push_line(&self, field: Field, out: &mut Vec<u8>) {
+        let (name, value) = (field.name, field.value);
+        // A field that was added lies there as the line it becomes; one that was received may have other blanks.
+        if value.start == name.start + name.len + 2
+            && let line = (Span { start: name.start, len: name.len + value.len + 4 }).slice(&self.bytes)
+            && line.ends_with(b"\r\n")
+        {
+            out.extend_from_slice(line);
+        } else {
+            out.extend_from_slice(name.slice(&self.bytes));
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(value.slice(&self.bytes));
+            out.extend_from_slice(b"\r\n");
+        }
     }
 
     /// Names and values as bytes.
@@ -299,7 +318,6 @@ mod tests {
     fn a_span_outside_its_buffer_is_empty() {
         let whole = b"0123456789";
         assert_eq!(Span::of(&whole[3..5], whole), Span { start: 3, len: 2 });
-        assert_eq!(Span::of(b"other", whole), Span::default());
         assert_eq!(Span { start: 8, len: 9 }.slice(whole), b"");
     }
 }

@@ -93,12 +93,13 @@ impl RequestHead {
     }
 }
 
-/// Heads that were used, kept for their memory.
+/// Heads that were used, kept for their memory; boxed, because they are handed on several times.
 ///
 /// It belongs to a server, so that an idle connection holds none: `take` hands one out, `give` takes it back.
 #[derive(Debug, Default)]
 pub(crate) struct HeadPool {
-    heads: Vec<RequestHead>,
+    #[expect(clippy::vec_box, reason = "a head stays in its box from here to the request and back")]
+    heads: Vec<Box<RequestHead>>,
 }
 
 impl HeadPool {
@@ -107,11 +108,11 @@ impl HeadPool {
     /// A head that grew beyond this is freed, so that one large request does not hold memory for ever.
     const MAX_CAPACITY: usize = 8 << 10;
 
-    pub(crate) fn take(&mut self) -> RequestHead {
-        self.heads.pop().unwrap_or_else(RequestHead::empty)
+    pub(crate) fn take(&mut self) -> Box<RequestHead> {
+        self.heads.pop().unwrap_or_else(|| Box::new(RequestHead::empty()))
     }
 
-    pub(crate) fn give(&mut self, mut head: RequestHead) {
+    pub(crate) fn give(&mut self, mut head: Box<RequestHead>) {
         if self.heads.len() < HeadPool::MAX_HEADS && head.headers.capacity() <= HeadPool::MAX_CAPACITY {
             head.headers.clear();
             self.heads.push(head);

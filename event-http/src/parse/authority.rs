@@ -9,7 +9,13 @@ use crate::head::token;
 ///
 /// A port may be empty (RFC 3986 section 3.2.3) but must fit 16 bits.
 pub(crate) fn is_valid(bytes: &[u8]) -> bool {
-    split(bytes).is_some_and(|(host, port)| is_host(host) && port.is_none_or(is_port))
+    // Nearly every host is a plain name, and this runs for every request.
+    let name = bytes.iter().take_while(|&&byte| token::is_reg_name(byte)).count();
+    match &bytes[name..] {
+        [] => name > 0,
+        [b':', port @ ..] if name > 0 => is_port(port),
+        _ => split(bytes).is_some_and(|(host, port)| is_host(host) && port.is_none_or(is_port)),
+    }
 }
 
 /// True if `bytes` is a host with a port that is not empty, as CONNECT needs (RFC 9110 section 9.3.6).
@@ -34,11 +40,15 @@ fn split(bytes: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
 }
 
 fn is_port(port: &[u8]) -> bool {
-    let number = port.iter().try_fold(0u32, |number, byte| {
-        let digit = byte.is_ascii_digit().then(|| u32::from(byte - b'0'))?;
-        Some(number.saturating_mul(10).saturating_add(digit))
-    });
-    number.is_some_and(|number| number <= u32::from(u16::MAX))
+    let mut number = 0u32;
+    for byte in port {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return false;
+        }
+        number = number.saturating_mul(10).saturating_add(u32::from(digit));
+    }
+    number <= u32::from(u16::MAX)
 }
 
 fn is_host(host: &[u8]) -> bool {

@@ -1,6 +1,6 @@
 //! Parses one chunk-size line (RFC 9112 section 7.1).
 
-use crate::error::{Error, Peer};
+use crate::error::Peer;
 use crate::head::token;
 
 /// Where in a line the parser is.
@@ -34,13 +34,13 @@ enum At {
 /// The size is one or more hexadecimal digits that fit 64 bits. Extensions are checked against their grammar, then
 /// ignored (RFC 9112 section 7.1.1 lets a recipient do so); a line that is read by other rules than the next hop's is
 /// how chunk extensions smuggle. The line with CRLF has at most `max` bytes.
-pub(crate) fn chunk_line(input: &[u8], max: Option<usize>) -> Result<Option<(usize, u64)>, Error> {
+pub(crate) fn chunk_line(input: &[u8], max: Option<usize>) -> Result<Option<(usize, u64)>, Peer> {
     let max = max.unwrap_or(usize::MAX);
     let mut size = 0u64;
     let mut at = At::Start;
     for (index, &byte) in input.iter().enumerate() {
         if index >= max {
-            return Err(Peer::ChunkLineTooLong.into());
+            return Err(Peer::ChunkLineTooLong);
         }
         at = match (at, byte) {
             (At::Start | At::Size, _) if byte.is_ascii_hexdigit() => {
@@ -66,11 +66,11 @@ pub(crate) fn chunk_line(input: &[u8], max: Option<usize>) -> Result<Option<(usi
             (At::Quoted, b'"') => At::AfterQuoted,
             (At::Quoted, b'\\') => At::Escaped,
             (At::Quoted | At::Escaped, _) if token::is_field_text(&[byte]) => At::Quoted,
-            _ => return Err(Peer::ChunkLine.into()),
+            _ => return Err(Peer::ChunkLine),
         };
     }
     // The next byte would be one too many whatever it is, so a full line is refused by its last one.
-    if input.len() >= max { Err(Peer::ChunkLineTooLong.into()) } else { Ok(None) }
+    if input.len() >= max { Err(Peer::ChunkLineTooLong) } else { Ok(None) }
 }
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     fn line(input: &str) -> Result<Option<(usize, u64)>, u16> {
-        let status = |error: Error| error.status().unwrap_or(0);
+        let status = |error: Peer| error.status().unwrap_or(0);
         let whole = chunk_line(input.as_bytes(), Some(64)).map_err(status);
         let mut last = Ok(None);
         for end in 0..=input.len() {

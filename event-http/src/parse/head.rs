@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::error::{Error, Peer};
+use crate::error::Peer;
 use crate::head::{Field, Headers, Method, MethodSet, RequestHead, Span, Version};
 use crate::limits::Limits;
 use crate::parse::target;
@@ -42,39 +42,40 @@ impl Scan {
         input: &[u8],
         section: Section,
         limits: &Limits,
-    ) -> Result<Option<usize>, Error> {
+    ) -> Result<Option<usize>, Peer> {
         let (total, too_large) = match section {
             Section::Head => (limits.max_head_bytes, Peer::HeadTooLarge),
             Section::Trailers => (limits.max_trailer_bytes, Peer::TrailersTooLarge),
         };
         let total = total.unwrap_or(MAX_SECTION).min(MAX_SECTION);
         let request_line = limits.max_request_line_bytes.unwrap_or(MAX_SECTION);
+        let max_lines =
+            limits.max_fields.unwrap_or(MAX_SECTION).saturating_add(usize::from(section == Section::Head));
         loop {
-            let at = self.at as usize;
-            let found = memchr::memchr(b'\n', &input[at..]).map(|n| at + n);
-            let reached = found.map_or(input.len(), |lf| lf + 1);
-            if section == Section::Head && self.lines == 0 && request_line <= total && reached > request_line
+            let rest = input.get(self.at as usize..).unwrap_or_default();
+            let found = memchr::memchr(b'\n', rest);
+            let reached = self.at as usize + found.map_or(rest.len(), |lf| lf + 1);
+            if self.lines == 0 && section == Section::Head && request_line <= total && reached > request_line
             {
-                return Err(Peer::RequestLineTooLong.into());
+                return Err(Peer::RequestLineTooLong);
             }
             if reached > total {
-                return Err(too_large.into());
+                return Err(too_large);
             }
             // `reached <= total`, which fits.
             self.at = reached as u32;
-            let Some(lf) = found else { return Ok(None) };
-            let line = self.line as usize;
-            if lf == line || input[lf - 1] != b'\r' {
-                return Err(Peer::LineEnd.into());
+            if found.is_none() {
+                return Ok(None);
             }
-            self.line = self.at;
-            if lf == line + 1 {
+            let line = input.get(self.line as usize..reached).unwrap_or_default();
+            let [content @ .., b'\r', b'\n'] = line else { return Err(Peer::LineEnd) };
+            if content.is_empty() {
                 return Ok(Some(reached));
             }
+            self.line = self.at;
             self.lines += 1;
-            let fields = self.fields(section);
-            if limits.max_fields.is_some_and(|max| fields > max) {
-                return Err(Peer::TooManyFields.into());
+            if self.lines as usize > max_lines {
+                return Err(Peer::TooManyFields);
             }
         }
     }
@@ -98,7 +99,7 @@ pub(crate) fn request_head(
     fields: usize,
     methods: &MethodSet,
     head: &mut RequestHead,
-) -> Result<(), Error> {
+) -> Result<(), Peer> {
     head.headers.clear();
     head.headers.bytes.extend_from_slice(bytes);
     let line = match parse(&mut head.headers, fields) {
@@ -112,13 +113,14 @@ pub(crate) fn request_head(
     let line = line.map_err(refusal)?;
     head.version = line.version;
     let bytes = &head.headers.bytes;
-    let name = std::str::from_utf8(line.method.slice(bytes)).unwrap_or_default();
-    let known = Method::known(name);
-    let parts = target::split(line.target.slice(bytes), known.as_ref().unwrap_or(&Method::GET))?;
-    // Of an unknown method nothing is known, not even whether its target is right, so it is told last.
-    head.method = match known.or_else(|| methods.extension(name).cloned()) {
+    let parts = target::split(line.target.slice(bytes), line.known.as_ref().unwrap_or(&Method::GET))?;
+    // A target is checked before the method, so that a malformed line is told first.
+    head.method = match line.known {
         Some(method) => method,
-        None => return Err(Peer::MethodNotImplemented.into()),
+        None => {
+            let name = std::str::from_utf8(line.name.slice(bytes)).unwrap_or_default();
+            methods.extension(name).cloned().ok_or(Peer::MethodNotImplemented)?
+        }
     };
     head.target = line.target;
     head.path = parts.path.shifted(line.target.start);
@@ -128,7 +130,7 @@ pub(crate) fn request_head(
 }
 
 /// Takes the field lines in `bytes` apart into `headers`; `bytes` ends with an empty line.
-pub(crate) fn field_lines(bytes: &[u8], fields: usize, headers: &mut Headers) -> Result<(), Error> {
+pub(crate) fn field_lines(bytes: &[u8], fields: usize, headers: &mut Headers) -> Result<(), Peer> {
     headers.clear();
     headers.bytes.extend_from_slice(bytes);
     let mut slots = vec![httparse::EMPTY_HEADER; fields];
@@ -137,12 +139,14 @@ pub(crate) fn field_lines(bytes: &[u8], fields: usize, headers: &mut Headers) ->
             headers.fields.extend(parsed.iter().map(|header| place(header, &headers.bytes)));
             Ok(())
         }
-        _ => Err(Peer::FieldLine.into()),
+        _ => Err(Peer::FieldLine),
     }
 }
 
 struct RequestLine {
-    method: Span,
+    /// The method by its name, which is `None` for an extension method.
+    known: Option<Method>,
+    name: Span,
     target: Span,
     version: Version,
 }
@@ -175,7 +179,8 @@ fn parse_into<'b>(
         return Err(httparse::Error::NewLine);
     }
     let line = RequestLine {
-        method: Span::of(method.as_bytes(), bytes),
+        known: Method::known(method),
+        name: Span::of(method.as_bytes(), bytes),
         target: Span::of(target.as_bytes(), bytes),
         version: if minor == 0 { Version::Http10 } else { Version::Http11 },
     };
@@ -189,7 +194,7 @@ fn place(header: &httparse::Header<'_>, bytes: &[u8]) -> Field {
 
 /// Decides on a version that is neither HTTP/1.0 nor HTTP/1.1; a later 1.x is rewritten to 1.1, which is what
 /// RFC 9110 section 2.5 asks a server of HTTP/1.1 to take it for.
-fn settle_version(bytes: &mut [u8]) -> Result<(), Error> {
+fn settle_version(bytes: &mut [u8]) -> Result<(), Peer> {
     let end = memchr::memchr(b'\r', bytes).unwrap_or(bytes.len());
     let start = memchr::memrchr(b' ', &bytes[..end]).map_or(0, |space| space + 1);
     let minor = match &mut bytes[start..end] {
@@ -197,26 +202,26 @@ fn settle_version(bytes: &mut [u8]) -> Result<(), Error> {
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
         {
             if *major != b'1' {
-                return Err(Peer::VersionNotSupported.into());
+                return Err(Peer::VersionNotSupported);
             }
             minor
         }
-        _ => return Err(Peer::Version.into()),
+        _ => return Err(Peer::Version),
     };
     if matches!(*minor, b'0' | b'1') {
         // httparse disliked something else about the line.
-        return Err(Peer::RequestLine.into());
+        return Err(Peer::RequestLine);
     }
     *minor = b'1';
     Ok(())
 }
 
-fn refusal(error: httparse::Error) -> Error {
+fn refusal(error: httparse::Error) -> Peer {
     match error {
-        httparse::Error::HeaderName | httparse::Error::HeaderValue => Peer::FieldLine.into(),
-        httparse::Error::TooManyHeaders => Peer::TooManyFields.into(),
-        httparse::Error::Version => Peer::Version.into(),
-        _ => Peer::RequestLine.into(),
+        httparse::Error::HeaderName | httparse::Error::HeaderValue => Peer::FieldLine,
+        httparse::Error::TooManyHeaders => Peer::TooManyFields,
+        httparse::Error::Version => Peer::Version,
+        _ => Peer::RequestLine,
     }
 }
 
@@ -235,7 +240,7 @@ mod tests {
 
     /// The outcome of a scan, whole and byte by byte, which must agree.
     fn scan(input: &[u8], section: Section, limits: &Limits) -> Result<Option<usize>, u16> {
-        let status = |error: Error| error.status().unwrap_or(0);
+        let status = |error: Peer| error.status().unwrap_or(0);
         let whole = Scan::default().find_end(input, section, limits).map_err(status);
         let mut scan = Scan::default();
         let mut last = Ok(None);

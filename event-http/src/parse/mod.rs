@@ -8,5 +8,7 @@ mod trailer;
 
 pub(crate) use authority::is_valid as is_valid_authority;
 pub(crate) use chunk::chunk_line;
+#[cfg(test)]
+pub(crate) use head::field_lines;
 pub(crate) use head::{Scan, Section, request_head};
 pub(crate) use trailer::trailers;

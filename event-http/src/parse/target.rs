@@ -1,6 +1,6 @@
 //! Splits a request target into its parts without decoding it (RFC 9112 section 3.2).
 
-use crate::error::{Error, Peer};
+use crate::error::Peer;
 use crate::head::{Method, Span};
 use crate::parse::authority;
 
@@ -18,11 +18,11 @@ pub(crate) struct Target {
 /// Splitting comes before decoding, so an escaped `?` stays part of the path. Bytes that RFC 3986 forbids but browsers
 /// send (`|`, `^`, `{`, `"`) pass; controls, blanks, bytes above 0x7e and `#` do not, since the next hop might cut
 /// the target there. `%` is not checked here: a decoder decides what a bad escape means.
-pub(crate) fn split(target: &[u8], method: &Method) -> Result<Target, Error> {
+pub(crate) fn split(target: &[u8], method: &Method) -> Result<Target, Peer> {
     let mut mark = None;
     for (at, &byte) in target.iter().enumerate() {
         if !matches!(byte, b'!'..=b'~') || byte == b'#' {
-            return Err(Peer::Target.into());
+            return Err(Peer::Target);
         }
         if byte == b'?' && mark.is_none() {
             mark = Some(at);
@@ -30,7 +30,7 @@ pub(crate) fn split(target: &[u8], method: &Method) -> Result<Target, Error> {
     }
     if *method == Method::CONNECT {
         if !authority::is_valid_with_port(target) {
-            return Err(Peer::Target.into());
+            return Err(Peer::Target);
         }
         return Ok(Target { authority: Some(span(0, target.len())?), ..Target::default() });
     }
@@ -42,7 +42,7 @@ pub(crate) fn split(target: &[u8], method: &Method) -> Result<Target, Error> {
 }
 
 /// `start`: where the path begins. `mark`: where the first `?` is.
-fn origin(target: &[u8], start: usize, mark: Option<usize>) -> Result<Target, Error> {
+fn origin(target: &[u8], start: usize, mark: Option<usize>) -> Result<Target, Peer> {
     let end = mark.unwrap_or(target.len());
     let query = match mark {
         Some(mark) => Some(span(mark + 1, target.len() - mark - 1)?),
@@ -52,13 +52,13 @@ fn origin(target: &[u8], start: usize, mark: Option<usize>) -> Result<Target, Er
 }
 
 /// `http://authority[/path][?query]`; other schemes are no business of an origin server.
-fn absolute(target: &[u8], mark: Option<usize>) -> Result<Target, Error> {
+fn absolute(target: &[u8], mark: Option<usize>) -> Result<Target, Peer> {
     let Some(start) = [&b"http://"[..], b"https://"]
         .into_iter()
         .find(|scheme| starts_with_ignoring_case(target, scheme))
         .map(<[u8]>::len)
     else {
-        return Err(Peer::Target.into());
+        return Err(Peer::Target);
     };
     let end = target[start..]
         .iter()
@@ -67,7 +67,7 @@ fn absolute(target: &[u8], mark: Option<usize>) -> Result<Target, Error> {
     // An http URI has a host (RFC 9110 section 4.2.1), and user information in one is an attempt to mislead
     // (section 4.2.4), so the rule for Host serves here too.
     if !authority::is_valid(&target[start..end]) {
-        return Err(Peer::Target.into());
+        return Err(Peer::Target);
     }
     let authority = Some(span(start, end - start)?);
     Ok(Target { authority, ..origin(target, end, mark)? })
@@ -77,8 +77,8 @@ fn starts_with_ignoring_case(bytes: &[u8], prefix: &[u8]) -> bool {
     bytes.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix))
 }
 
-fn span(start: usize, len: usize) -> Result<Span, Error> {
-    Span::new(start, len).ok_or_else(|| Peer::RequestLineTooLong.into())
+fn span(start: usize, len: usize) -> Result<Span, Peer> {
+    Span::new(start, len).ok_or(Peer::RequestLineTooLong)
 }
 
 #[cfg(test)]

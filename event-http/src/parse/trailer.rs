@@ -1,6 +1,6 @@
 //! Takes a trailer section apart and keeps what may stand in one (RFC 9110 section 6.5).
 
-use crate::error::Error;
+use crate::error::Peer;
 use crate::head::Headers;
 use crate::parse::head::field_lines;
 
@@ -49,7 +49,7 @@ const FORBIDDEN: [&str; 36] = [
 ///
 /// Forbidden ones are left out. The others stay apart from the header fields, since a program that takes a header for
 /// checked must not find a trailer in its place.
-pub(crate) fn trailers(bytes: &[u8], fields: usize) -> Result<Headers, Error> {
+pub(crate) fn trailers(bytes: &[u8], fields: usize) -> Result<Headers, Peer> {
     let mut headers = Headers::new();
     if fields > 0 {
         field_lines(bytes, fields, &mut headers)?;
