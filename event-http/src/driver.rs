@@ -7,11 +7,11 @@ use std::net::SocketAddrV4;
 use std::rc::Rc;
 use std::time::Duration;
 
-use event_core::{Address, BufferEvent, BufferGuard, Buffer, Callbacks, Direction, StreamEvent};
+use event_core::{Address, Buffer, BufferEvent, BufferGuard, Callbacks, Direction, StreamEvent};
 
 use crate::conn::{Advance, Conn, Eof, Linger, Rules, Seq, State, Step, Turn};
 use crate::encode::{self, Automatic, Delivery, Mode, Payload, ReplyHead};
-use crate::error::{Caller, Error, Ours, Peer};
+use crate::error::{Caller, Error, Ours};
 use crate::head::{Headers, RequestHead};
 use crate::server::{Completion, Gone, Hook, Inner, Request, RoomCallback};
 
@@ -44,7 +44,7 @@ enum Stage {
 /// A request of which the body is still to come.
 struct Incoming {
     seq: Seq,
-    head: RequestHead,
+    head: Box<RequestHead>,
     body: Buffer,
 }
 
@@ -360,7 +360,8 @@ impl Connection {
         };
         let content_type = self.server.content_type();
         let mut written = Err(Caller::LateReply.into());
-        let room = HEAD_ROOM + if let Payload::Whole(len) = payload { COPY_BODY.min(len as usize) } else { 0 };
+        let room =
+            HEAD_ROOM + if let Payload::Whole(len) = payload { COPY_BODY.min(len as usize) } else { 0 };
         self.append(seq, room, |out| {
             self.server.with_date(|date| {
                 let automatic = Automatic { date, content_type: content_type.as_deref() };
@@ -368,17 +369,12 @@ impl Connection {
             });
         })?;
         let delivery = written?;
-        self.core.borrow_mut().start_reply(seq, delivery)?;
+        self.core.borrow_mut().start_reply(seq, delivery, self.server.handle.elapsed())?;
         Ok(delivery)
     }
 
     /// A whole answer.
-    pub(crate) fn reply(
-        self: &Rc<Self>,
-        seq: Seq,
-        head: &ReplyHead<'_>,
-        body: Buffer,
-    ) -> Result<(), Error> {
+    pub(crate) fn reply(self: &Rc<Self>, seq: Seq, head: &ReplyHead<'_>, body: Buffer) -> Result<(), Error> {
         let delivery = self.reply_head(seq, head, Payload::Whole(body.len() as u64))?;
         let mut result = Ok(());
         if delivery.mode != Mode::Nothing && !body.is_empty() {
@@ -414,7 +410,7 @@ impl Connection {
                 });
             })?;
             let delivery = Delivery { mode: Mode::Nothing, close: true };
-            self.core.borrow_mut().start_reply(seq, delivery)?;
+            self.core.borrow_mut().start_reply(seq, delivery, self.server.handle.elapsed())?;
         }
         self.finish(seq)
     }

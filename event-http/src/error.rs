@@ -261,8 +261,15 @@ impl fmt::Debug for Error {
 }
 
 impl fmt::Display for Error {
+    /// One level; the alternate form (`{:#}`) adds the causes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text())
+        f.write_str(self.text())?;
+        let mut cause = std::error::Error::source(self).filter(|_| f.alternate());
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
     }
 }
 

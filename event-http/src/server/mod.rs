@@ -16,17 +16,17 @@ use event_core::{Accepted, Address, BufferEvent, EventId, Listener, LoopHandle, 
 use slab::Slab;
 
 use crate::conn::Rules;
-use crate::date::{DATE_LEN, DateCache};
+use crate::date::{DateCache, DateLine};
 use crate::driver::Connection;
 use crate::encode::DEFAULT_CONTENT_TYPE;
-use crate::error::{Error, Ours};
-use crate::head::{HeadPool, MethodSet};
+use crate::error::{Caller, Error, Ours};
+use crate::head::{HeadPool, Headers, MethodSet};
 use crate::limits::Limits;
 
 use deferred::Desk;
 pub use deferred::{Deferred, DeferredReply};
-pub(crate) use hook::{Hook, RoomCallback};
 pub use hook::{Completion, Gone};
+pub(crate) use hook::{Hook, RoomCallback};
 pub use request::{Reply, Request};
 pub use routes::HandlerReturn;
 use routes::{Handler, Routes};
@@ -68,7 +68,8 @@ pub(crate) struct Inner {
     id: Cell<Option<EventId>>,
     rules: RefCell<Rc<Rules>>,
     date: RefCell<DateCache>,
-    content_type: RefCell<Option<Rc<[u8]>>>,
+    /// The field that answers with a body get if they lack it.
+    content_type: RefCell<Option<Rc<Headers>>>,
     gencb: RefCell<Option<Rc<Handler>>>,
     routes: RefCell<Routes>,
     listeners: RefCell<Vec<Listener>>,
@@ -95,7 +96,7 @@ impl Server {
             id: Cell::new(None),
             rules: RefCell::default(),
             date: RefCell::new(DateCache::new()),
-            content_type: RefCell::new(Some(DEFAULT_CONTENT_TYPE.into())),
+            content_type: RefCell::new(None),
             gencb: RefCell::new(None),
             routes: RefCell::default(),
             listeners: RefCell::default(),
@@ -106,7 +107,9 @@ impl Server {
             gone: Cell::new(false),
         });
         inner.id.set(Some(handle.own(inner.clone())?));
-        Ok(Server { inner })
+        let server = Server { inner };
+        server.set_default_content_type(Some(DEFAULT_CONTENT_TYPE))?;
+        Ok(server)
     }
 
     /// Makes a server and listens.
@@ -200,11 +203,7 @@ impl Server {
     #[doc(alias = "evhttp_set_gencb")]
     pub fn set_gencb<R: HandlerReturn>(&self, handler: impl FnMut(Request) -> R + 'static) {
         let handler = Handler::new(handler);
-        let old = if self.inner.gone.get() {
-            Some(handler)
-        } else {
-            self.inner.gencb.replace(Some(handler))
-        };
+        let old = if self.inner.gone.get() { Some(handler) } else { self.inner.gencb.replace(Some(handler)) };
         drop(old);
     }
 
@@ -227,7 +226,7 @@ impl Server {
         let inserted = self.inner.routes.borrow_mut().insert(path, handler);
         inserted.map_err(|refused| {
             drop(refused);
-            crate::error::Caller::PathTaken.into()
+            Caller::PathTaken.into()
         })
     }
 
@@ -263,10 +262,13 @@ impl Server {
     /// - `is_invalid_argument` if it is no field value.
     #[doc(alias = "evhttp_set_default_content_type")]
     pub fn set_default_content_type(&self, content_type: Option<&str>) -> Result<(), Error> {
-        if content_type.is_some_and(|value| !crate::head::token::is_field_text(value.as_bytes())) {
-            return Err(crate::error::Caller::Value.into());
+        let mut field = None;
+        if let Some(content_type) = content_type {
+            let mut headers = Headers::new();
+            headers.add("Content-Type", content_type)?;
+            field = Some(Rc::new(headers));
         }
-        *self.inner.content_type.borrow_mut() = content_type.map(|value| value.as_bytes().into());
+        self.inner.content_type.replace(field);
         Ok(())
     }
 
@@ -401,12 +403,12 @@ impl Inner {
         drop(old);
     }
 
-    pub(crate) fn content_type(&self) -> Option<Rc<[u8]>> {
+    pub(crate) fn content_type(&self) -> Option<Rc<Headers>> {
         self.content_type.borrow().clone()
     }
 
     /// `use_date` is ours: it formats a head.
-    pub(crate) fn with_date<T>(&self, use_date: impl FnOnce(&[u8; DATE_LEN]) -> T) -> T {
+    pub(crate) fn with_date<T>(&self, use_date: impl FnOnce(&DateLine) -> T) -> T {
         let now = self.handle.elapsed();
         use_date(self.date.borrow_mut().at(now, || self.handle.wall_clock()))
     }

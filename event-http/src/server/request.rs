@@ -39,7 +39,8 @@ const ROOM: usize = 1 << 20;
 pub struct Request {
     connection: Rc<Connection>,
     seq: Seq,
-    head: RequestHead,
+    /// Always there until the request is dropped.
+    head: Option<Box<RequestHead>>,
     body: Buffer,
     trailers: Headers,
     reply_headers: Headers,
@@ -51,60 +52,69 @@ impl Request {
     pub(crate) fn new(
         connection: Rc<Connection>,
         seq: Seq,
-        head: RequestHead,
+        head: Box<RequestHead>,
         body: Buffer,
         trailers: Headers,
     ) -> Request {
         let hold = connection.server().handle.hold();
         let reply_headers = Headers::new();
-        Request { connection, seq, head, body, trailers, reply_headers, answered: false, _hold: hold }
+        Request {
+            connection,
+            seq,
+            head: Some(head),
+            body,
+            trailers,
+            reply_headers,
+            answered: false,
+            _hold: hold,
+        }
     }
 
     /// The method.
     #[doc(alias = "evhttp_request_get_command")]
     pub fn method(&self) -> &Method {
-        self.head.method()
+        self.head().method()
     }
 
     /// The request target as it was sent.
     #[doc(alias = "evhttp_request_get_uri")]
     pub fn target(&self) -> &str {
-        self.head.target()
+        self.head().target()
     }
 
     /// The path of the target, not decoded: `/` at least, `*` for `OPTIONS *`.
     #[doc(alias = "evhttp_uri_get_path")]
     pub fn path(&self) -> &str {
-        self.head.path()
+        self.head().path()
     }
 
     /// What follows the first `?` of the target, not decoded; empty if nothing follows.
     #[doc(alias = "evhttp_uri_get_query")]
     pub fn query(&self) -> Option<&str> {
-        self.head.query()
+        self.head().query()
     }
 
     /// The version of HTTP that the client speaks.
     pub fn version(&self) -> Version {
-        self.head.version()
+        self.head().version()
     }
 
     /// Host and port that the client asked: of an absolute target, else of the Host field.
     #[doc(alias = "evhttp_request_get_host")]
     pub fn host(&self) -> Option<&str> {
-        self.head.host()
+        self.head().host()
     }
 
     /// The header fields.
     #[doc(alias = "evhttp_request_get_input_headers")]
     pub fn headers(&self) -> &Headers {
-        self.head.headers()
+        self.head().headers()
     }
 
     /// The first field of that name, whatever its case.
     #[doc(alias = "evhttp_find_header")]
     pub fn header(&self, name: &str) -> Option<HeaderValue<'_>> {
-        self.head.headers().get(name)
+        self.head().headers().get(name)
     }
 
     /// The fields behind a chunked body, kept apart from the header fields (RFC 9110 section 6.5.1).
@@ -215,13 +225,24 @@ impl Request {
         started?;
         let hold = self.connection.server().handle.hold();
         let connection = self.connection.clone();
-        Ok(Reply { connection, seq: self.seq, trailers: Headers::new(), ended: Cell::new(false), _hold: hold })
+        Ok(Reply {
+            connection,
+            seq: self.seq,
+            trailers: Headers::new(),
+            ended: Cell::new(false),
+            _hold: hold,
+        })
     }
 
     /// Parks the request with its server and gives a token for it that any thread may answer, once. Take out what the
     /// answer needs before.
     pub fn defer(self) -> Deferred {
         Deferred::park(self)
+    }
+
+    fn head(&self) -> &RequestHead {
+        static EMPTY: RequestHead = RequestHead::empty();
+        self.head.as_deref().unwrap_or(&EMPTY)
     }
 
     pub(crate) fn connection(&self) -> &Rc<Connection> {
@@ -235,8 +256,9 @@ impl Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        let head = std::mem::replace(&mut self.head, RequestHead::empty());
-        self.connection.server().heads.borrow_mut().give(head);
+        if let Some(head) = self.head.take() {
+            self.connection.server().heads.borrow_mut().give(head);
+        }
         if !self.answered {
             let _ = self.connection.reply_error(self.seq, 500, None);
         }
