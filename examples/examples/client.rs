@@ -26,21 +26,18 @@ struct Task {
 /// One connection.
 struct Session(Rc<Task>);
 
-impl Session {
-    fn ask(&self, bev: &BufferEvent) {
-        let _ = bev.write(format!("round {}\n", self.0.done.get() + 1));
-    }
+fn ask(task: &Task, bev: &BufferEvent) {
+    let _ = bev.write(format!("round {}\n", task.done.get() + 1));
 }
 
 impl Callbacks for Session {
     fn on_read(&mut self, bev: &BufferEvent) {
-        // Without a whole line there is nothing to do yet.
         let Some(line) = bev.input().readln(Eol::Lf) else { return };
         println!("answer: {}", String::from_utf8_lossy(&line));
         self.0.failures.set(0);
         self.0.done.set(self.0.done.get() + 1);
         if self.0.done.get() < self.0.rounds {
-            self.ask(bev);
+            ask(&self.0, bev);
         } else {
             bev.free(); // the last thing the loop waits for: it ends
         }
@@ -49,7 +46,7 @@ impl Callbacks for Session {
     fn on_event(&mut self, bev: &BufferEvent, event: StreamEvent) {
         if event.contains(StreamEvent::CONNECTED) {
             println!("connected to {}", text(&self.0.address));
-            return self.ask(bev);
+            return ask(&self.0, bev);
         }
         let why = match bev.error() {
             Some(error) => reason(&error),
