@@ -310,3 +310,41 @@ fn an_argument_that_makes_no_sense_is_refused() {
         assert!(said.contains("give"), "{args:?}: {said}");
     }
 }
+
+/// The README's words between backquotes and its indented lines that begin so.
+fn readme_commands(program: &str) -> Vec<&'static str> {
+    let readme = include_str!("../../README.md");
+    let indented = readme.lines().filter_map(|line| line.strip_prefix("    "));
+    indented.chain(readme.split('`')).filter(|text| text.starts_with(program)).collect()
+}
+
+#[test]
+fn every_example_that_the_readme_names_is_run_here() {
+    let commands = readme_commands("cargo run ");
+    assert!(commands.len() >= 8, "{commands:?}");
+    for command in commands {
+        let (_, name) = command.rsplit_once("--example ").expect(command);
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/examples");
+        assert!(PathBuf::from(source).join(format!("{name}.rs")).exists(), "there is no example {name}");
+        let quoted = format!("start(\"{name}\"");
+        assert!(include_str!("examples.rs").contains(&quoted), "nothing here starts {name}");
+    }
+}
+
+#[test]
+fn generic_handler_answers_as_the_readme_says() {
+    let Some(_) = tests::tools::tool("curl") else { return };
+    let lines = readme_commands("curl ");
+    let [curl] = lines[..] else { panic!("the README has one curl line, not {lines:?}") };
+    for method in EventBase::supported_methods() {
+        let program = Program::start("generic_handler", method, &["127.0.0.1:0"]);
+        let line = program.line();
+        let port = line.strip_prefix("Server started on port ").expect(&line);
+        let words = curl.replace(":8081", &format!(":{port}"));
+        assert_ne!(words, curl, "the README's curl line names the port");
+        let mut curl = Command::new("curl");
+        let output = curl.args(["-sS", "--max-time", "20"]).args(words.split(' ').skip(1)).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "Thanks for the request!");
+    }
+}
