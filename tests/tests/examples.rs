@@ -365,7 +365,7 @@ fn generic_handler_answers_as_the_readme_says() {
     let lines = readme_commands("curl ");
     let [line] = lines[..] else { panic!("the README has one curl line, not {lines:?}") };
     for method in EventBase::supported_methods() {
-        let (program, port) = started_on_a_free_port("generic_handler", method);
+        let (program, port) = started("generic_handler", method);
         let words = line.replace(":8081", &format!(":{port}"));
         assert_ne!(words, line, "the README's curl line names the port");
         let mut command = Command::new(&curl);
@@ -387,15 +387,33 @@ fn generic_handler_says_that_its_port_is_taken() {
     assert!(said.to_lowercase().contains("in use"), "{said}");
 }
 
-/// The example prints the port it is given, so it is given one that was free a moment ago; again if somebody was faster.
-fn started_on_a_free_port(name: &str, method: &str) -> (Program, u16) {
-    for _ in 0..5 {
-        let (socket, address) = reserved();
-        drop(socket);
-        let program = Program::start_server(name, method, &[&address.to_string()]);
-        if program.line() == format!("Server started on port {}", address.port()) {
-            return (program, address.port());
+/// Starts a server on a port that the system chooses, which its first line names.
+fn started(name: &str, method: &str) -> (Program, u16) {
+    let program = Program::start_server(name, method, &["127.0.0.1:0"]);
+    let line = program.line();
+    let port = line.rsplit([' ', ':']).next().and_then(|port| port.parse().ok());
+    (program, port.unwrap_or_else(|| panic!("{name} names no port: {line}")))
+}
+
+#[test]
+fn worker_thread_counts_words_for_several_clients_at_once() {
+    for method in EventBase::supported_methods() {
+        let (program, port) = started("worker_thread", method);
+        let clients: Vec<TcpStream> =
+            (0..3).map(|_| connect(SocketAddr::from(([127, 0, 0, 1], port)))).collect();
+        for (n, mut client) in clients.iter().enumerate() {
+            let text = "word ".repeat(n + 1);
+            let head =
+                format!("POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}", text.len());
+            client.write_all(format!("{head}\r\n\r\n{text}").as_bytes()).unwrap();
         }
+        for (n, mut client) in clients.iter().enumerate() {
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+            assert!(answer.ends_with(&format!("\r\n\r\n{} words\n", n + 1)), "{answer}");
+        }
+        drop(program);
     }
-    panic!("{name} does not start");
 }
