@@ -131,6 +131,22 @@ fn loopbreak_before_the_loop_runs_ends_it_before_any_callback() {
 }
 
 #[test]
+fn a_loop_that_ends_by_a_break_does_not_keep_the_exit_that_came_with_it() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let handle = base.handle();
+        let event = Event::new(&base, -1, What::empty(), move |_, _| {
+            handle.loopexit(None).unwrap();
+            handle.loopbreak().unwrap();
+        })
+        .unwrap();
+        event.activate(Ready::READ).unwrap();
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Break);
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+    });
+}
+
+#[test]
 fn a_delayed_exit_ends_the_loop_in_time_and_the_earliest_wins() {
     each_backend(|bed| {
         let mut base = bed.base();

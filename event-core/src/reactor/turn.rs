@@ -93,6 +93,8 @@ impl LoopHandle {
         let reactor = &self.reactor;
         loop {
             if reactor.stop.take() {
+                // An exit that came with it is seen, too.
+                reactor.exit.set(false);
                 self.flush_all();
                 return Ok(LoopEnd::Break);
             }
@@ -113,6 +115,8 @@ impl LoopHandle {
             self.wait(nonblock)?;
             self.batch();
             if reactor.stop.take() {
+                // An exit that came with it is seen, too.
+                reactor.exit.set(false);
                 self.flush_all();
                 return Ok(LoopEnd::Break);
             }
