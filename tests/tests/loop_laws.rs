@@ -291,6 +291,19 @@ fn a_background_event_runs_like_any_other_while_the_loop_does() {
 }
 
 #[test]
+fn an_event_that_waits_for_nothing_does_not_hold_the_loop() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (fd, _peer) = bed.fd();
+        let idle = Event::new(&base, fd.raw(), What::PERSIST, |_, _| unreachable!()).unwrap();
+        idle.add(None).unwrap();
+        let nowhere = Event::new(&base, -1, What::READ | What::PERSIST, |_, _| unreachable!()).unwrap();
+        nowhere.add(None).unwrap();
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+    });
+}
+
+#[test]
 fn the_cached_time_is_one_for_a_turn_until_it_is_updated() {
     each_backend(|bed| {
         let mut base = bed.base();

@@ -421,7 +421,7 @@ impl LoopHandle {
         let queued = slot.flags.intersects(Flags::QUEUED | Flags::LATER);
         let counts = match slot.callback {
             Callback::Source(_) => slot.flags.contains(Flags::HELD) || queued,
-            _ => slot.flags.contains(Flags::ADDED) && slot.source >= 0 || armed || queued,
+            _ => slot.flags.contains(Flags::ADDED) && slot.waits() || armed || queued,
         } && !slot.flags.contains(Flags::BACKGROUND);
         if slot.flags.contains(Flags::COUNTED) != counts {
             slot.flags.set(Flags::COUNTED, counts);
