@@ -496,6 +496,20 @@ fn what_the_wait_hook_changes_acts_on_the_wait_that_follows() {
 }
 
 #[test]
+fn taking_the_last_timer_away_during_the_wait_ends_the_loop() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let timer = Event::new(&base, -1, What::empty(), |_, _| unreachable!()).unwrap();
+        timer.add(Some(Duration::from_secs(3600))).unwrap();
+        let (handle, id) = (base.handle(), timer.id());
+        base.set_wait_hook(move || handle.remove_timer(id).unwrap(), || {});
+        let start = base.now();
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert!(base.now() - start < Duration::from_secs(60));
+    });
+}
+
+#[test]
 fn what_is_changed_during_the_wait_acts_at_once() {
     each_seed(|bed| {
         let mut base = bed.base();

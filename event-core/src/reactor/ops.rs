@@ -136,7 +136,8 @@ impl LoopHandle {
         slot.interval = None;
         core.heap.remove(id.0.index);
         self.recount(&mut core, id.0);
-        Ok(())
+        drop(core);
+        self.touched()
     }
 
     /// What the event waits for now, and the reasons it is queued with; empty for a stale id.
