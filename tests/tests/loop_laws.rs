@@ -510,6 +510,21 @@ fn taking_the_last_timer_away_during_the_wait_ends_the_loop() {
 }
 
 #[test]
+fn the_time_that_the_wait_hook_takes_is_not_slept_again() {
+    each_seed(|bed| {
+        let mut base = bed.base();
+        let sim = bed.sim().unwrap().clone();
+        let fired = Log::new();
+        let (clock, sink) = (sim.clone(), fired.clone());
+        let timer = Timer::new(&base, move |_| sink.push(clock.elapsed())).unwrap();
+        timer.add(10 * MS).unwrap();
+        base.set_wait_hook(move || sim.advance(4 * MS), || {});
+        base.dispatch().unwrap();
+        assert_eq!(fired.take(), [10 * MS]);
+    });
+}
+
+#[test]
 fn what_is_changed_during_the_wait_acts_at_once() {
     each_seed(|bed| {
         let mut base = bed.base();

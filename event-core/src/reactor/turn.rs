@@ -148,24 +148,19 @@ impl LoopHandle {
     /// Steps 3 to 5 of a turn: wait, read the clock, collect what is ready and then what is due.
     fn wait(&self, nonblock: bool) -> Result<(), Error> {
         let reactor = &self.reactor;
-        let timeout = {
-            let mut core = reactor.core.borrow_mut();
-            core.move_later();
-            match core.heap.first() {
-                _ if nonblock => Some(Duration::ZERO),
-                Some((deadline, _)) => Some(deadline.since(reactor.sys.now())),
-                None => None,
-            }
-        };
-        let mut reports = reactor.reports.take();
-        reports.clear();
+        reactor.core.borrow_mut().move_later();
         let hook = reactor.wait_hook.borrow().clone();
         reactor.waiting.set(true);
         if let Some(hook) = &hook {
             (hook.before)();
         }
-        // The hook may have let somebody in who left work.
-        let timeout = if hook.is_some() && self.has_work() { Some(Duration::ZERO) } else { timeout };
+        // Only now: the hook may have taken long, or have let somebody in who left work.
+        let timeout = match reactor.core.borrow().heap.first() {
+            _ if nonblock || (hook.is_some() && self.has_work()) => Some(Duration::ZERO),
+            Some((deadline, _)) => Some(deadline.since(reactor.sys.now())),
+            None => None,
+        };
+        let mut reports = reactor.reports.take();
         let waited = reactor.sys.wait(&mut reports, timeout);
         if let Some(hook) = &hook {
             (hook.after)();
