@@ -546,6 +546,27 @@ fn what_is_changed_during_the_wait_acts_at_once() {
 }
 
 #[test]
+fn a_panicking_wait_hook_loses_no_report() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (fd, peer) = bed.fd();
+        peer.write_all(b"x");
+        let log = Log::new();
+        let sink = log.clone();
+        let what = What::READ | What::ET | What::PERSIST;
+        let event = Event::new(&base, fd.raw(), what, move |_, ready| sink.push(ready)).unwrap();
+        event.add(None).unwrap();
+        base.set_wait_hook(|| {}, || quiet_panic("hook"));
+        must_panic("hook", || base.run(LoopFlags::NONBLOCK));
+        base.set_wait_hook(|| {}, || {});
+        base.run(LoopFlags::NONBLOCK).unwrap();
+        assert_eq!(log.take(), [Ready::READ]);
+        base.set_wait_hook(|| quiet_panic("hook"), || {});
+        must_panic("hook", || base.run(LoopFlags::NONBLOCK));
+    });
+}
+
+#[test]
 fn token_events_share_one_handler_that_learns_token_reason_and_count() {
     each_backend(|bed| {
         let mut base = bed.base();

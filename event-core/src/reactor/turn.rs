@@ -51,6 +51,7 @@ struct Running<'a>(&'a LoopHandle);
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.reactor.running.set(false);
+        self.0.reactor.waiting.set(false);
         self.0.reactor.running_event.set(None);
     }
 }
@@ -162,11 +163,14 @@ impl LoopHandle {
         };
         let mut reports = reactor.reports.take();
         let waited = reactor.sys.wait(&mut reports, timeout);
+        // Kept where a panic in the hook cannot lose them.
+        reactor.reports.set(reports);
         if let Some(hook) = &hook {
             (hook.after)();
         }
         reactor.waiting.set(false);
         drop(hook);
+        let mut reports = reactor.reports.take();
         reactor.now.set(reactor.sys.now());
         if reports.iter().any(|reported| reported.tag == WAKE_TAG) {
             self.woken();
@@ -179,6 +183,7 @@ impl LoopHandle {
             core.collect_due(reactor.now.get());
             lost
         };
+        reports.clear();
         reactor.reports.set(reports);
         for key in lost {
             self.lose(key);
