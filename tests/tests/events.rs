@@ -699,6 +699,23 @@ fn closed_fd(bed: &Bed) -> i32 {
 }
 
 #[test]
+fn numbers_that_cannot_be_fds_are_refused_without_much_ado() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        for fd in [i32::MAX, i32::MAX / 2] {
+            let event = noter(&base, fd, READ | PERSIST, &Log::new());
+            assert_eq!(event.add(None).unwrap_err().raw_os_error(), Some(libc::EBADF));
+            event.del().unwrap();
+        }
+        let log = Log::new();
+        let nowhere = noter(&base, -1, READ | PERSIST, &log);
+        nowhere.add(Some(MS)).unwrap();
+        assert_eq!(base.run(LoopFlags::ONCE).unwrap(), LoopEnd::Once);
+        assert_eq!(log.take(), [Ready::TIMEOUT], "an event without an fd is a timer");
+    });
+}
+
+#[test]
 fn a_regular_file_is_refused_where_the_backend_does_not_take_any_fd() {
     each_backend(|bed| {
         if bed.sim().is_some() {

@@ -477,25 +477,25 @@ impl Core {
 
     fn register_fd(&mut self, sys: &dyn Sys, key: Key, fd: RawFd, what: What) -> Result<Vec<Key>, Error> {
         let others = self.union(fd);
-        let entry = *self.fds.entry(fd);
+        let known = self.fds.get(fd).copied();
         let mut lost = Vec::new();
-        let wanted = join(others, entry.first != NONE, what.interest());
-        let told = if entry.first == NONE || entry.kernel.is_empty() {
-            if wanted.is_empty() { Ok(()) } else { sys.change(fd, entry.tag(fd), Interest::empty(), wanted) }
-        } else {
+        let wanted = join(others, known.is_some_and(|entry| entry.first != NONE), what.interest());
+        let told = match known.filter(|entry| entry.first != NONE && !entry.kernel.is_empty()) {
+            None if wanted.is_empty() => Ok(()),
+            // Asked before the table grows to the number, which may be anything.
+            None => sys.change(fd, self.fds.tag(fd), Interest::empty(), wanted),
             // Always asked, also when nothing changes: the answer tells whether the number still means the same file.
-            match sys.change(fd, entry.tag(fd), entry.kernel, wanted) {
+            Some(entry) => match sys.change(fd, entry.tag(fd), entry.kernel, wanted) {
                 Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EBADF)) => {
                     lost = self.detach_all(fd);
-                    let tag = self.fds.entry(fd).tag(fd);
-                    sys.change(fd, tag, Interest::empty(), what.interest())
+                    sys.change(fd, self.fds.tag(fd), Interest::empty(), what.interest())
                 }
                 told => told,
-            }
+            },
         };
         let wanted = if lost.is_empty() { wanted } else { what.interest() };
-        let entry = self.fds.entry(fd);
         if told.is_ok() {
+            let entry = self.fds.entry(fd);
             entry.kernel = wanted;
             let next = std::mem::replace(&mut entry.first, key.index);
             if let Some(slot) = self.slots.get_mut(key) {
