@@ -675,6 +675,36 @@ fn an_fd_reused_behind_our_back_ends_its_old_events_when_a_new_one_joins() {
 }
 
 #[test]
+fn old_events_of_a_reused_fd_end_properly_when_the_new_one_is_refused() {
+    each_backend(|bed| {
+        if bed.method == "poll" {
+            return;
+        }
+        let faults = Faults::new();
+        let mut base = bed.base_with(&faults);
+        let alive = tests::Alive::default();
+        let (fd, _old_peer) = bed.fd();
+        let (token, handle) = (alive.token(), base.handle());
+        let inner = Event::new(&base, -1, What::empty(), |_, _| {}).unwrap();
+        let on_drop = tests::OnDrop(move || {
+            let _ = handle.activate(inner.id(), Ready::READ);
+            let _ = (&inner, &token);
+        });
+        let old = Event::new(&base, fd.raw(), READ | PERSIST, move |_, _| {
+            let _ = &on_drop;
+        })
+        .unwrap();
+        old.add(Some(Duration::from_secs(3600))).unwrap();
+        let (fd, _peer) = reuse(bed, fd);
+        let new = noter(&base, fd.raw(), READ, &Log::new());
+        faults.fail(Call::Change, faults.count(Call::Change) + 2, libc::ENOMEM);
+        assert_eq!(new.add(None).unwrap_err().raw_os_error(), Some(libc::ENOMEM));
+        assert_eq!(alive.count(), 0);
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+    });
+}
+
+#[test]
 fn a_number_that_was_closed_behind_our_back_is_an_error_to_the_caller_and_no_more() {
     each_backend(|bed| {
         let mut base = bed.base();
