@@ -400,6 +400,28 @@ fn a_one_shot_event_that_is_ready_and_due_is_told_both_in_one_call() {
 }
 
 #[test]
+fn a_persistent_event_that_was_due_first_and_then_got_data_is_told_of_the_data_alone() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        base.priority_init(2).unwrap();
+        let (fd, peer) = bed.fd();
+        let log = Log::new();
+        let event = noter(&base, fd.raw(), READ | PERSIST, &log);
+        event.set_priority(1).unwrap();
+        event.add(Some(2 * MS)).unwrap();
+        let urgent = Event::new(&base, -1, What::empty(), |_, _| {}).unwrap();
+        urgent.set_priority(0).unwrap();
+        urgent.activate(Ready::READ).unwrap();
+        bed.stall(4 * MS);
+        base.run(LoopFlags::ONCE).unwrap();
+        assert!(log.is_empty(), "the urgent one went first");
+        peer.write_all(b"x");
+        base.run(LoopFlags::ONCE).unwrap();
+        assert_eq!(log.take(), [Ready::READ]);
+    });
+}
+
+#[test]
 fn activity_restarts_the_timeout_of_a_persistent_event() {
     each_seed(|bed| {
         let mut base = bed.base();

@@ -407,6 +407,12 @@ impl Core {
                 let reasons = ready & Ready::from_bits_truncate(wants.bits());
                 if !reasons.is_empty() {
                     delivered = true;
+                    // Ready beats due, also when it was due in an earlier turn and has not run yet.
+                    if slot.what.contains(What::PERSIST)
+                        && let Some(slot) = self.slots.get_mut(key)
+                    {
+                        slot.active.remove(Ready::TIMEOUT);
+                    }
                     self.activate(key, reasons, 1);
                 }
             }
