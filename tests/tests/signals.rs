@@ -277,6 +277,65 @@ fn what_is_no_signal_or_cannot_be_caught_is_refused() {
 }
 
 #[test]
+fn a_signal_event_may_have_a_timeout() {
+    let _alone = alone();
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let log = Log::new();
+        let sink = log.clone();
+        let signal = Signal::new(&base, SIGNAL, move |_| sink.push(())).unwrap();
+        base.add(signal.id(), Some(2 * MS)).unwrap();
+        base.run(LoopFlags::ONCE).unwrap();
+        assert_eq!(log.take().len(), 1, "by its timeout");
+        signal.del().unwrap();
+        base.add(signal.id(), Some(2 * MS)).unwrap();
+        bed.stall(4 * MS);
+        raise(bed, SIGNAL);
+        raise(bed, SIGNAL);
+        base.run(LoopFlags::ONCE).unwrap();
+        assert_eq!(log.take().len(), 2, "a timeout is no delivery");
+    });
+}
+
+#[test]
+fn a_timeout_that_was_taken_back_does_not_count_as_a_delivery() {
+    let _alone = alone();
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let log = Log::new();
+        let sink = log.clone();
+        let signal = Signal::new(&base, SIGNAL, move |_| sink.push(())).unwrap();
+        let (handle, id) = (base.handle(), signal.id());
+        let first =
+            Timer::new(&base, move |_| handle.add(id, Some(Duration::from_secs(3600))).unwrap()).unwrap();
+        first.add(Duration::ZERO).unwrap();
+        base.add(signal.id(), Some(Duration::ZERO)).unwrap();
+        bed.stall(MS);
+        base.run(LoopFlags::ONCE).unwrap();
+        assert!(log.is_empty());
+        raise(bed, SIGNAL);
+        base.run(LoopFlags::ONCE).unwrap();
+        assert_eq!(log.take().len(), 1);
+    });
+}
+
+#[test]
+fn activating_a_signal_event_by_hand_calls_it_once() {
+    let _alone = alone();
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let log = Log::new();
+        let sink = log.clone();
+        let signal = Signal::new(&base, SIGNAL, move |_| sink.push(())).unwrap();
+        signal.add().unwrap();
+        signal.activate_now(Ready::SIGNAL).unwrap();
+        signal.activate_now(Ready::SIGNAL).unwrap();
+        base.run(LoopFlags::ONCE).unwrap();
+        assert_eq!(log.take().len(), 1, "reasons asked for before it runs are merged");
+    });
+}
+
+#[test]
 fn a_token_signal_is_told_once_with_its_count() {
     let _alone = alone();
     each_backend(|bed| {

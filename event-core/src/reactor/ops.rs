@@ -119,7 +119,7 @@ impl LoopHandle {
             if !core.slots.contains(id.0) {
                 return Err(Error::Stale);
             }
-            core.activate(id.0, ready, 1);
+            core.activate(id.0, ready, 0);
             self.recount(&mut core, id.0);
         }
         self.touched()
@@ -673,7 +673,8 @@ impl Core {
         lost
     }
 
-    /// Queues an activation for this pass, or merges it into the one that is queued.
+    /// Queues an activation for this pass, or merges it into the one that is queued. `deliveries` is how often a signal
+    /// came, and 0 for every other reason.
     pub(super) fn activate(&mut self, key: Key, ready: Ready, deliveries: u32) {
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.active |= ready;

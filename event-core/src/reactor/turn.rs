@@ -375,7 +375,7 @@ impl Core {
         for later in std::mem::take(&mut self.later) {
             if let Some(slot) = self.slots.get_mut(later.key) {
                 slot.flags.remove(Flags::LATER);
-                self.activate(later.key, later.ready, 1);
+                self.activate(later.key, later.ready, 0);
             }
         }
     }
@@ -413,14 +413,14 @@ impl Core {
                     {
                         slot.active.remove(Ready::TIMEOUT);
                     }
-                    self.activate(key, reasons, 1);
+                    self.activate(key, reasons, 0);
                 }
             }
             if ended && !delivered {
                 // Nobody reads or writes, yet the kernel would report this for ever: told once, then disarmed.
                 let watchers: Vec<Key> = self.watchers(fd).collect();
                 for key in watchers {
-                    self.activate(key, Ready::CLOSED, 1);
+                    self.activate(key, Ready::CLOSED, 0);
                 }
                 if let Some(entry) = self.fds.get_mut(fd) {
                     let _ = sys.change(fd, entry.tag(fd), entry.kernel, Interest::empty());
@@ -471,7 +471,7 @@ impl Core {
                     continue;
                 }
             }
-            self.activate(key, Ready::TIMEOUT, 1);
+            self.activate(key, Ready::TIMEOUT, 0);
         }
         due.clear();
         self.due = due;
@@ -503,7 +503,8 @@ impl Core {
         }
         slot.flags.remove(Flags::QUEUED);
         let ready = std::mem::take(&mut slot.active);
-        let deliveries = std::mem::take(&mut slot.deliveries);
+        // Called once by any other reason.
+        let deliveries = std::mem::take(&mut slot.deliveries).max(1);
         let kind = slot.kind;
         let callback = match &mut slot.callback {
             Callback::Source(source) => {
