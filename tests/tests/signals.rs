@@ -134,6 +134,29 @@ fn deleting_or_freeing_it_in_the_callback_stops_the_repetition() {
 }
 
 #[test]
+fn a_break_stops_the_repetition_and_the_rest_is_told_by_the_next_dispatch() {
+    let _alone = alone();
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let log = Log::new();
+        let (sink, handle) = (log.clone(), base.handle());
+        let signal = Signal::new(&base, SIGNAL, move |_| {
+            sink.push(());
+            handle.loopbreak().unwrap();
+        })
+        .unwrap();
+        signal.add().unwrap();
+        (0..3).for_each(|_| raise(bed, SIGNAL));
+        for n in 1..=3 {
+            assert_eq!(base.dispatch().unwrap(), LoopEnd::Break);
+            assert_eq!(log.len(), n);
+        }
+        assert_eq!(base.run(LoopFlags::NONBLOCK).unwrap(), LoopEnd::Once);
+        assert_eq!(log.len(), 3);
+    });
+}
+
+#[test]
 fn a_signal_raised_inside_its_callback_is_told_later() {
     let _alone = alone();
     each_backend(|bed| {
@@ -348,6 +371,27 @@ fn a_token_signal_is_told_once_with_its_count() {
         (0..4).for_each(|_| raise(bed, SIGNAL));
         base.run(LoopFlags::ONCE).unwrap();
         assert_eq!(log.take(), [(5, Ready::SIGNAL, 4)]);
+    });
+}
+
+#[test]
+fn a_callback_that_replaces_itself_leaves_the_other_deliveries_to_the_new_one() {
+    let _alone = alone();
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let log = Log::new();
+        let old = log.clone();
+        let signal = Signal::new(&base, SIGNAL, move |signal| {
+            old.push("old");
+            let new = old.clone();
+            signal.set_callback(move |_| new.push("new")).unwrap();
+        })
+        .unwrap();
+        signal.add().unwrap();
+        (0..3).for_each(|_| raise(bed, SIGNAL));
+        base.run(LoopFlags::NONBLOCK).unwrap();
+        base.run(LoopFlags::NONBLOCK).unwrap();
+        assert_eq!(log.take(), ["old", "new", "new"]);
     });
 }
 

@@ -287,16 +287,21 @@ impl LoopHandle {
                 if kind != Kind::Mailbox || self.reactor.message_budget.get() > 0 {
                     self.note_progress();
                 }
-                let times = if kind == Kind::Signal { deliveries } else { 1 };
-                for n in 0..times {
-                    let stopped = self.reactor.stop.get();
-                    if n > 0 && (stopped || !self.pending(id).contains(Ready::SIGNAL)) {
+                let mut left = if kind == Kind::Signal { deliveries } else { 1 };
+                loop {
+                    self.leave_deliveries(key, left - 1);
+                    cb(self, id, ready, deliveries);
+                    left = self.deliveries_left(key);
+                    if left == 0 || self.reactor.stop.get() || !self.is_on_loan(key) {
                         break;
                     }
-                    cb(self, id, ready, deliveries);
                 }
                 let unwanted = self.put_back(key, cb);
                 drop(unwanted);
+                if left > 0 {
+                    // For the next dispatch after a break, or for the callback that has taken the place of this one.
+                    self.reactor.core.borrow_mut().activate(key, Ready::SIGNAL, 0);
+                }
             }
             Callback::Empty if kind == Kind::Remote => self.run_remote(),
             Callback::Empty => {}
@@ -304,6 +309,22 @@ impl LoopHandle {
         drop(guard);
         self.reactor.running_event.set(None);
         true
+    }
+
+    /// Keeps in the slot how often a signal is still to be told, where deleting the event finds and clears it.
+    fn leave_deliveries(&self, key: Key, left: u32) {
+        if let Some(slot) = self.reactor.core.borrow_mut().slots.get_mut(key) {
+            slot.deliveries = left;
+        }
+    }
+
+    fn deliveries_left(&self, key: Key) -> u32 {
+        self.reactor.core.borrow().slots.get(key).map_or(0, |slot| slot.deliveries)
+    }
+
+    /// Whether the event still has the callback that is running, and no other.
+    fn is_on_loan(&self, key: Key) -> bool {
+        matches!(self.reactor.core.borrow().slots.get(key), Some(Slot { callback: Callback::Empty, .. }))
     }
 
     /// Returns what is not put back: the event was freed, or has another callback now.
