@@ -247,11 +247,22 @@ impl Timer {
         self.owner.handle.add(self.owner.id, Some(after))
     }
 
-    fn with(handle: &LoopHandle, what: What, mut cb: impl FnMut(&Timer) + 'static) -> Result<Timer, Error> {
-        let callback = Callback::User(Box::new(move |handle, id, _, _| {
+    /// Replaces the callback. In the callback itself, the running one is dropped when it returns.
+    ///
+    /// # Errors
+    /// - `Error::Stale` if it was freed by its id; `Error::LoopGone`.
+    pub fn set_callback(&self, cb: impl FnMut(&Timer) + 'static) -> Result<(), Error> {
+        self.owner.handle.set_callback(self.owner.id, Timer::wrap(cb))
+    }
+
+    fn with(handle: &LoopHandle, what: What, cb: impl FnMut(&Timer) + 'static) -> Result<Timer, Error> {
+        Ok(Timer { owner: Owner::new(handle, Kind::Fd, -1, what, Timer::wrap(cb))? })
+    }
+
+    fn wrap(mut cb: impl FnMut(&Timer) + 'static) -> Callback {
+        Callback::User(Box::new(move |handle, id, _, _| {
             cb(&Timer { owner: Owner::lent(handle, id) });
-        }));
-        Ok(Timer { owner: Owner::new(handle, Kind::Fd, -1, what, callback)? })
+        }))
     }
 }
 
@@ -291,15 +302,9 @@ impl Signal {
     /// - `Error::LoopGone` if the `EventBase` was dropped; `Error::Forked` after a fork.
     #[doc(alias = "evsignal_new")]
     #[doc(alias = "evsignal_assign")]
-    pub fn new(
-        handle: &LoopHandle,
-        signal: i32,
-        mut cb: impl FnMut(&Signal) + 'static,
-    ) -> Result<Signal, Error> {
-        let callback = Callback::User(Box::new(move |handle, id, _, _| {
-            cb(&Signal { owner: Owner::lent(handle, id) });
-        }));
-        Ok(Signal { owner: Owner::new(handle, Kind::Signal, signal, What::PERSIST, callback)? })
+    pub fn new(handle: &LoopHandle, signal: i32, cb: impl FnMut(&Signal) + 'static) -> Result<Signal, Error> {
+        let owner = Owner::new(handle, Kind::Signal, signal, What::PERSIST, Signal::wrap(cb))?;
+        Ok(Signal { owner })
     }
 
     /// Starts it.
@@ -310,5 +315,19 @@ impl Signal {
     #[doc(alias = "evsignal_add")]
     pub fn add(&self) -> Result<(), Error> {
         self.owner.handle.add(self.owner.id, None)
+    }
+
+    /// Replaces the callback. In the callback itself, the running one is dropped when it returns.
+    ///
+    /// # Errors
+    /// - `Error::Stale` if it was freed by its id; `Error::LoopGone`.
+    pub fn set_callback(&self, cb: impl FnMut(&Signal) + 'static) -> Result<(), Error> {
+        self.owner.handle.set_callback(self.owner.id, Signal::wrap(cb))
+    }
+
+    fn wrap(mut cb: impl FnMut(&Signal) + 'static) -> Callback {
+        Callback::User(Box::new(move |handle, id, _, _| {
+            cb(&Signal { owner: Owner::lent(handle, id) });
+        }))
     }
 }

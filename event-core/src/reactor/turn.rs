@@ -51,6 +51,7 @@ struct Running<'a>(&'a LoopHandle);
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.reactor.running.set(false);
+        self.0.reactor.waiting.set(false);
         self.0.reactor.running_event.set(None);
     }
 }
@@ -93,6 +94,8 @@ impl LoopHandle {
         let reactor = &self.reactor;
         loop {
             if reactor.stop.take() {
+                // An exit that came with it is seen, too.
+                reactor.exit.set(false);
                 self.flush_all();
                 return Ok(LoopEnd::Break);
             }
@@ -113,6 +116,8 @@ impl LoopHandle {
             self.wait(nonblock)?;
             self.batch();
             if reactor.stop.take() {
+                // An exit that came with it is seen, too.
+                reactor.exit.set(false);
                 self.flush_all();
                 return Ok(LoopEnd::Break);
             }
@@ -144,30 +149,28 @@ impl LoopHandle {
     /// Steps 3 to 5 of a turn: wait, read the clock, collect what is ready and then what is due.
     fn wait(&self, nonblock: bool) -> Result<(), Error> {
         let reactor = &self.reactor;
-        let timeout = {
-            let mut core = reactor.core.borrow_mut();
-            core.move_later();
-            match core.heap.first() {
-                _ if nonblock => Some(Duration::ZERO),
-                Some((deadline, _)) => Some(deadline.since(reactor.sys.now())),
-                None => None,
-            }
-        };
-        let mut reports = reactor.reports.take();
-        reports.clear();
+        reactor.core.borrow_mut().move_later();
         let hook = reactor.wait_hook.borrow().clone();
         reactor.waiting.set(true);
         if let Some(hook) = &hook {
             (hook.before)();
         }
-        // The hook may have let somebody in who left work.
-        let timeout = if hook.is_some() && self.has_work() { Some(Duration::ZERO) } else { timeout };
+        // Only now: the hook may have taken long, or have let somebody in who left work.
+        let timeout = match reactor.core.borrow().heap.first() {
+            _ if nonblock || (hook.is_some() && self.has_work()) => Some(Duration::ZERO),
+            Some((deadline, _)) => Some(deadline.since(reactor.sys.now())),
+            None => None,
+        };
+        let mut reports = reactor.reports.take();
         let waited = reactor.sys.wait(&mut reports, timeout);
+        // Kept where a panic in the hook cannot lose them.
+        reactor.reports.set(reports);
         if let Some(hook) = &hook {
             (hook.after)();
         }
         reactor.waiting.set(false);
         drop(hook);
+        let mut reports = reactor.reports.take();
         reactor.now.set(reactor.sys.now());
         if reports.iter().any(|reported| reported.tag == WAKE_TAG) {
             self.woken();
@@ -180,6 +183,7 @@ impl LoopHandle {
             core.collect_due(reactor.now.get());
             lost
         };
+        reports.clear();
         reactor.reports.set(reports);
         for key in lost {
             self.lose(key);
@@ -283,16 +287,21 @@ impl LoopHandle {
                 if kind != Kind::Mailbox || self.reactor.message_budget.get() > 0 {
                     self.note_progress();
                 }
-                let times = if kind == Kind::Signal { deliveries } else { 1 };
-                for n in 0..times {
-                    let stopped = self.reactor.stop.get();
-                    if n > 0 && (stopped || !self.pending(id).contains(Ready::SIGNAL)) {
+                let mut left = if kind == Kind::Signal { deliveries } else { 1 };
+                loop {
+                    self.leave_deliveries(key, left - 1);
+                    cb(self, id, ready, deliveries);
+                    left = self.deliveries_left(key);
+                    if left == 0 || self.reactor.stop.get() || !self.is_on_loan(key) {
                         break;
                     }
-                    cb(self, id, ready, deliveries);
                 }
                 let unwanted = self.put_back(key, cb);
                 drop(unwanted);
+                if left > 0 {
+                    // For the next dispatch after a break, or for the callback that has taken the place of this one.
+                    self.reactor.core.borrow_mut().activate(key, Ready::SIGNAL, 0);
+                }
             }
             Callback::Empty if kind == Kind::Remote => self.run_remote(),
             Callback::Empty => {}
@@ -300,6 +309,22 @@ impl LoopHandle {
         drop(guard);
         self.reactor.running_event.set(None);
         true
+    }
+
+    /// Keeps in the slot how often a signal is still to be told, where deleting the event finds and clears it.
+    fn leave_deliveries(&self, key: Key, left: u32) {
+        if let Some(slot) = self.reactor.core.borrow_mut().slots.get_mut(key) {
+            slot.deliveries = left;
+        }
+    }
+
+    fn deliveries_left(&self, key: Key) -> u32 {
+        self.reactor.core.borrow().slots.get(key).map_or(0, |slot| slot.deliveries)
+    }
+
+    /// Whether the event still has the callback that is running, and no other.
+    fn is_on_loan(&self, key: Key) -> bool {
+        matches!(self.reactor.core.borrow().slots.get(key), Some(Slot { callback: Callback::Empty, .. }))
     }
 
     /// Returns what is not put back: the event was freed, or has another callback now.
@@ -371,7 +396,7 @@ impl Core {
         for later in std::mem::take(&mut self.later) {
             if let Some(slot) = self.slots.get_mut(later.key) {
                 slot.flags.remove(Flags::LATER);
-                self.activate(later.key, later.ready, 1);
+                self.activate(later.key, later.ready, 0);
             }
         }
     }
@@ -403,14 +428,20 @@ impl Core {
                 let reasons = ready & Ready::from_bits_truncate(wants.bits());
                 if !reasons.is_empty() {
                     delivered = true;
-                    self.activate(key, reasons, 1);
+                    // Ready beats due, also when it was due in an earlier turn and has not run yet.
+                    if slot.what.contains(What::PERSIST)
+                        && let Some(slot) = self.slots.get_mut(key)
+                    {
+                        slot.active.remove(Ready::TIMEOUT);
+                    }
+                    self.activate(key, reasons, 0);
                 }
             }
             if ended && !delivered {
                 // Nobody reads or writes, yet the kernel would report this for ever: told once, then disarmed.
                 let watchers: Vec<Key> = self.watchers(fd).collect();
                 for key in watchers {
-                    self.activate(key, Ready::CLOSED, 1);
+                    self.activate(key, Ready::CLOSED, 0);
                 }
                 if let Some(entry) = self.fds.get_mut(fd) {
                     let _ = sys.change(fd, entry.tag(fd), entry.kernel, Interest::empty());
@@ -461,7 +492,7 @@ impl Core {
                     continue;
                 }
             }
-            self.activate(key, Ready::TIMEOUT, 1);
+            self.activate(key, Ready::TIMEOUT, 0);
         }
         due.clear();
         self.due = due;
@@ -493,7 +524,8 @@ impl Core {
         }
         slot.flags.remove(Flags::QUEUED);
         let ready = std::mem::take(&mut slot.active);
-        let deliveries = std::mem::take(&mut slot.deliveries);
+        // Called once by any other reason.
+        let deliveries = std::mem::take(&mut slot.deliveries).max(1);
         let kind = slot.kind;
         let callback = match &mut slot.callback {
             Callback::Source(source) => {
