@@ -287,15 +287,12 @@ impl LoopHandle {
                 if kind != Kind::Mailbox || self.reactor.message_budget.get() > 0 {
                     self.note_progress();
                 }
-                let mut left = if kind == Kind::Signal { deliveries } else { 1 };
-                loop {
-                    self.leave_deliveries(key, left - 1);
+                let left = if kind == Kind::Signal {
+                    self.repeat(key, deliveries, |times| cb(self, id, ready, times))
+                } else {
                     cb(self, id, ready, deliveries);
-                    left = self.deliveries_left(key);
-                    if left == 0 || self.reactor.stop.get() || !self.is_on_loan(key) {
-                        break;
-                    }
-                }
+                    0
+                };
                 let unwanted = self.put_back(key, cb);
                 drop(unwanted);
                 if left > 0 {
@@ -311,15 +308,20 @@ impl LoopHandle {
         true
     }
 
-    /// Keeps in the slot how often a signal is still to be told, where deleting the event finds and clears it.
-    fn leave_deliveries(&self, key: Key, left: u32) {
-        if let Some(slot) = self.reactor.core.borrow_mut().slots.get_mut(key) {
-            slot.deliveries = left;
+    /// Calls once for each delivery of a signal. Returns how many are left after a break, or when the callback was
+    /// replaced. What is still to be told is kept in the slot, where deleting the event clears it.
+    fn repeat(&self, key: Key, deliveries: u32, mut call: impl FnMut(u32)) -> u32 {
+        let mut left = deliveries;
+        loop {
+            if let Some(slot) = self.reactor.core.borrow_mut().slots.get_mut(key) {
+                slot.deliveries = left - 1;
+            }
+            call(deliveries);
+            left = self.reactor.core.borrow().slots.get(key).map_or(0, |slot| slot.deliveries);
+            if left == 0 || self.reactor.stop.get() || !self.is_on_loan(key) {
+                return left;
+            }
         }
-    }
-
-    fn deliveries_left(&self, key: Key) -> u32 {
-        self.reactor.core.borrow().slots.get(key).map_or(0, |slot| slot.deliveries)
     }
 
     /// Whether the event still has the callback that is running, and no other.
