@@ -237,6 +237,39 @@ fn at_most_1024_messages_run_in_a_turn_and_a_ready_fd_is_served_in_between() {
 }
 
 #[test]
+fn a_busy_sender_does_not_starve_less_urgent_fds() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        base.priority_init(3).unwrap();
+        let log = Log::new();
+        let (fd, peer) = bed.fd();
+        peer.write_all(b"x");
+        let (sink, handle) = (log.clone(), base.handle());
+        let event = Event::new(&base, fd.raw(), What::READ, move |_, _| {
+            sink.push(());
+            handle.loopbreak().unwrap();
+        })
+        .unwrap();
+        event.set_priority(2).unwrap();
+        event.add(None).unwrap();
+        let turns = Arc::new(AtomicUsize::new(0));
+        // Each closure posts the next: there is always one.
+        fn again(remote: event_core::Remote, turns: Arc<AtomicUsize>) {
+            let next = remote.clone();
+            let _ = remote.post(move |handle| {
+                if turns.fetch_add(1, Ordering::Relaxed) > 1000 {
+                    handle.loopexit(None).unwrap();
+                }
+                again(next, turns);
+            });
+        }
+        again(base.remote(), turns);
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Break);
+        assert_eq!(log.len(), 1);
+    });
+}
+
+#[test]
 fn the_callback_of_a_mailbox_captures_what_it_likes() {
     each_backend(|bed| {
         let mut base = bed.base();

@@ -229,28 +229,18 @@ impl LoopHandle {
     /// loop is to stop.
     fn batch(&self) {
         let reactor = &self.reactor;
-        let Some(priority) = reactor.core.borrow().queues.most_urgent() else {
-            self.flush_all();
-            return;
-        };
+        // The queue that this batch is of, once a callback of it has run.
+        let mut chosen = None;
         let mut callbacks = 0;
         while !reactor.stop.get() {
             let next = {
                 let mut core = reactor.core.borrow_mut();
-                if core.queues.most_urgent().is_some_and(|most| most < priority) && callbacks > 0 {
-                    break;
-                }
-                core.queues.pop(priority)
+                let urgent = core.queues.most_urgent().filter(|&urgent| chosen.is_none_or(|of| of == urgent));
+                urgent.and_then(|urgent| core.queues.pop(urgent).map(|next| (urgent, next)))
             };
-            let Some(next) = next else {
-                // A queue of nothing but taken-back activations does not hold up the less urgent ones.
-                let urgent = reactor.core.borrow().queues.most_urgent();
-                if callbacks == 0 && urgent.is_some() {
-                    return self.batch();
-                }
-                break;
-            };
+            let Some((urgent, next)) = next else { break };
             if self.run_one(next) {
+                chosen = Some(urgent);
                 callbacks += 1;
                 if callbacks % CALLBACKS_PER_FLUSH == 0 {
                     self.flush_all();
@@ -260,7 +250,8 @@ impl LoopHandle {
         self.flush_all();
     }
 
-    /// Runs one activation unless it was taken back; tells whether it ran.
+    /// Runs one activation unless it was taken back; tells whether it was somebody's callback. What other threads ask
+    /// for is not: it must not hold up the less urgent events that it is for.
     fn run_one(&self, activation: Activation) -> bool {
         let key = activation.key;
         let id = EventId(key);
@@ -305,7 +296,7 @@ impl LoopHandle {
         }
         drop(guard);
         self.reactor.running_event.set(None);
-        true
+        kind != Kind::Remote
     }
 
     /// Calls once for each delivery of a signal. Returns how many are left after a break, or when the callback was
