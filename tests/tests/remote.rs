@@ -81,6 +81,34 @@ fn a_thread_that_wakes_over_and_over_is_never_overheard() {
 }
 
 #[test]
+fn posted_closures_run_on_the_loops_thread_in_order() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let home = std::thread::current().id();
+        let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let (remote, sink) = (base.remote(), seen.clone());
+        let thread = std::thread::spawn(move || {
+            for n in 0..100 {
+                let sink = sink.clone();
+                remote
+                    .post(move |handle| {
+                        assert_eq!(std::thread::current().id(), home);
+                        assert_eq!(handle.running_event(), None, "no event's callback runs");
+                        sink.lock().unwrap().push(n);
+                        if n == 99 {
+                            handle.loopexit(None).unwrap();
+                        }
+                    })
+                    .unwrap();
+            }
+        });
+        assert_eq!(base.run(WAITING).unwrap(), LoopEnd::Exit);
+        thread.join().unwrap();
+        assert_eq!(*seen.lock().unwrap(), (0..100).collect::<Vec<_>>());
+    });
+}
+
+#[test]
 fn a_posted_closure_may_use_the_loop() {
     each_backend(|bed| {
         let mut base = bed.base();

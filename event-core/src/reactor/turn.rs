@@ -263,7 +263,8 @@ impl LoopHandle {
             self.recount(&mut core, key);
             taken
         };
-        self.reactor.running_event.set(Some(id));
+        // The slot for other threads is the loop's own: nobody may get hold of its id and free it.
+        self.reactor.running_event.set((kind != Kind::Remote).then_some(id));
         let guard = FreeOnPanic { handle: self, key };
         match callback {
             Callback::Source(source) => source.ready(self, ready),
