@@ -427,6 +427,27 @@ fn a_detached_mailbox_lives_as_long_as_the_loop() {
 }
 
 #[test]
+fn loopbreak_in_a_mailbox_stops_before_the_next_message() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let log = Log::new();
+        let (sink, handle) = (log.clone(), base.handle());
+        let (_mailbox, sender) = base
+            .mailbox(move |n: i32| {
+                sink.push(n);
+                handle.loopbreak().unwrap();
+            })
+            .unwrap();
+        (1..=3).for_each(|n| sender.send(n).unwrap());
+        for n in 1..=3 {
+            assert_eq!(base.dispatch().unwrap(), LoopEnd::Break);
+            assert_eq!(log.take(), [n]);
+        }
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+    });
+}
+
+#[test]
 fn loopbreak_in_a_posted_closure_stops_before_the_next() {
     each_backend(|bed| {
         let mut base = bed.base();
@@ -444,6 +465,28 @@ fn loopbreak_in_a_posted_closure_stops_before_the_next() {
             assert_eq!(base.dispatch().unwrap(), LoopEnd::Break);
             assert_eq!(ran.load(Ordering::Relaxed), n);
         }
+    });
+}
+
+#[test]
+fn a_more_urgent_event_goes_before_the_next_message() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        base.priority_init(3).unwrap();
+        let log = Log::new();
+        let sink = log.clone();
+        let urgent = Event::new(&base, -1, What::empty(), move |_, _| sink.push(0)).unwrap();
+        urgent.set_priority(0).unwrap();
+        let (sink, handle, id) = (log.clone(), base.handle(), urgent.id());
+        let (_mailbox, sender) = base
+            .mailbox(move |n: i32| {
+                sink.push(n);
+                handle.activate_now(id, Ready::READ).unwrap();
+            })
+            .unwrap();
+        (1..=3).for_each(|n| sender.send(n).unwrap());
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert_eq!(log.take(), [1, 0, 2, 0, 3, 0]);
     });
 }
 
