@@ -406,6 +406,7 @@ impl LoopHandle {
                     return;
                 }
                 let Some(message) = inbox.0.next() else { return };
+                handle.note_progress();
                 cb(message);
             }
         };

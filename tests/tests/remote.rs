@@ -265,6 +265,23 @@ fn at_most_1024_messages_run_in_a_turn_and_a_ready_fd_is_served_in_between() {
 }
 
 #[test]
+fn once_ends_after_a_message_and_not_after_a_turn_without_one() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let log = Log::new();
+        let sink = log.clone();
+        let (_mailbox, sender) = base.mailbox(move |n: usize| sink.push(n)).unwrap();
+        (0..1024).for_each(|n| sender.send(n).unwrap());
+        assert_eq!(base.run(LoopFlags::ONCE | WAITING).unwrap(), LoopEnd::Once);
+        assert_eq!(log.take().len(), 1024);
+        let timer = Timer::new(&base, |_| {}).unwrap();
+        timer.add(2 * MS).unwrap();
+        assert_eq!(base.run(LoopFlags::ONCE | WAITING).unwrap(), LoopEnd::Once);
+        assert_eq!(timer.pending(), Ready::empty(), "it was the timer that ended it");
+    });
+}
+
+#[test]
 fn a_busy_sender_does_not_starve_less_urgent_fds() {
     each_backend(|bed| {
         let mut base = bed.base();

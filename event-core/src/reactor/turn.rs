@@ -276,7 +276,8 @@ impl LoopHandle {
                 }
             }
             Callback::User(mut cb) => {
-                if kind != Kind::Mailbox || self.reactor.message_budget.get() > 0 {
+                // A mailbox says so itself, for it may find no message.
+                if kind != Kind::Mailbox {
                     self.note_progress();
                 }
                 let left = if kind == Kind::Signal {
