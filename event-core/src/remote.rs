@@ -400,12 +400,13 @@ impl LoopHandle {
         let inbox = Reader(post.clone());
         let callback = move |handle: &LoopHandle, id: EventId, _: Ready, _: u32| {
             while handle.is_alive(id) {
-                if !handle.take_message_budget() {
+                if handle.must_yield(id) || !handle.take_message_budget() {
                     // The rest waits a turn.
                     handle.activate_internal(id);
                     return;
                 }
                 let Some(message) = inbox.0.next() else { return };
+                handle.note_progress();
                 cb(message);
             }
         };

@@ -353,6 +353,14 @@ impl LoopHandle {
         left > 0
     }
 
+    /// Whether a callback that runs several of the user's, one after the other, must stop before the next: the loop is to
+    /// end, or something more urgent is active.
+    pub(crate) fn must_yield(&self, id: EventId) -> bool {
+        let core = self.reactor.core.borrow();
+        let more_urgent = |slot: &Slot| core.queues.most_urgent().is_some_and(|at| at < slot.priority.into());
+        self.reactor.stop.get() || core.slots.get(id.0).is_some_and(more_urgent)
+    }
+
     pub(crate) fn is_gone(&self) -> bool {
         self.reactor.gone.get()
     }

@@ -229,28 +229,18 @@ impl LoopHandle {
     /// loop is to stop.
     fn batch(&self) {
         let reactor = &self.reactor;
-        let Some(priority) = reactor.core.borrow().queues.most_urgent() else {
-            self.flush_all();
-            return;
-        };
+        // The queue that this batch is of, once a callback of it has run.
+        let mut chosen = None;
         let mut callbacks = 0;
         while !reactor.stop.get() {
             let next = {
                 let mut core = reactor.core.borrow_mut();
-                if core.queues.most_urgent().is_some_and(|most| most < priority) && callbacks > 0 {
-                    break;
-                }
-                core.queues.pop(priority)
+                let urgent = core.queues.most_urgent().filter(|&urgent| chosen.is_none_or(|of| of == urgent));
+                urgent.and_then(|urgent| core.queues.pop(urgent).map(|next| (urgent, next)))
             };
-            let Some(next) = next else {
-                // A queue of nothing but taken-back activations does not hold up the less urgent ones.
-                let urgent = reactor.core.borrow().queues.most_urgent();
-                if callbacks == 0 && urgent.is_some() {
-                    return self.batch();
-                }
-                break;
-            };
+            let Some((urgent, next)) = next else { break };
             if self.run_one(next) {
+                chosen = Some(urgent);
                 callbacks += 1;
                 if callbacks % CALLBACKS_PER_FLUSH == 0 {
                     self.flush_all();
@@ -260,7 +250,8 @@ impl LoopHandle {
         self.flush_all();
     }
 
-    /// Runs one activation unless it was taken back; tells whether it ran.
+    /// Runs one activation unless it was taken back; tells whether it was somebody's callback. What other threads ask
+    /// for is not: it must not hold up the less urgent events that it is for.
     fn run_one(&self, activation: Activation) -> bool {
         let key = activation.key;
         let id = EventId(key);
@@ -272,7 +263,8 @@ impl LoopHandle {
             self.recount(&mut core, key);
             taken
         };
-        self.reactor.running_event.set(Some(id));
+        // The slot for other threads is the loop's own: nobody may get hold of its id and free it.
+        self.reactor.running_event.set((kind != Kind::Remote).then_some(id));
         let guard = FreeOnPanic { handle: self, key };
         match callback {
             Callback::Source(source) => source.ready(self, ready),
@@ -284,18 +276,16 @@ impl LoopHandle {
                 }
             }
             Callback::User(mut cb) => {
-                if kind != Kind::Mailbox || self.reactor.message_budget.get() > 0 {
+                // A mailbox says so itself, for it may find no message.
+                if kind != Kind::Mailbox {
                     self.note_progress();
                 }
-                let mut left = if kind == Kind::Signal { deliveries } else { 1 };
-                loop {
-                    self.leave_deliveries(key, left - 1);
+                let left = if kind == Kind::Signal {
+                    self.repeat(key, deliveries, |times| cb(self, id, ready, times))
+                } else {
                     cb(self, id, ready, deliveries);
-                    left = self.deliveries_left(key);
-                    if left == 0 || self.reactor.stop.get() || !self.is_on_loan(key) {
-                        break;
-                    }
-                }
+                    0
+                };
                 let unwanted = self.put_back(key, cb);
                 drop(unwanted);
                 if left > 0 {
@@ -308,18 +298,23 @@ impl LoopHandle {
         }
         drop(guard);
         self.reactor.running_event.set(None);
-        true
+        kind != Kind::Remote
     }
 
-    /// Keeps in the slot how often a signal is still to be told, where deleting the event finds and clears it.
-    fn leave_deliveries(&self, key: Key, left: u32) {
-        if let Some(slot) = self.reactor.core.borrow_mut().slots.get_mut(key) {
-            slot.deliveries = left;
+    /// Calls once for each delivery of a signal. Returns how many are left after a break, or when the callback was
+    /// replaced. What is still to be told is kept in the slot, where deleting the event clears it.
+    fn repeat(&self, key: Key, deliveries: u32, mut call: impl FnMut(u32)) -> u32 {
+        let mut left = deliveries;
+        loop {
+            if let Some(slot) = self.reactor.core.borrow_mut().slots.get_mut(key) {
+                slot.deliveries = left - 1;
+            }
+            call(deliveries);
+            left = self.reactor.core.borrow().slots.get(key).map_or(0, |slot| slot.deliveries);
+            if left == 0 || self.reactor.stop.get() || !self.is_on_loan(key) {
+                return left;
+            }
         }
-    }
-
-    fn deliveries_left(&self, key: Key) -> u32 {
-        self.reactor.core.borrow().slots.get(key).map_or(0, |slot| slot.deliveries)
     }
 
     /// Whether the event still has the callback that is running, and no other.
