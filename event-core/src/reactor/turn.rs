@@ -56,7 +56,8 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Frees the event whose callback panics.
+/// Frees the event whose callback panics. Forgotten when the callback returns, so that a loop which runs while its
+/// thread is unwinding for another reason frees nothing.
 struct FreeOnPanic<'a> {
     handle: &'a LoopHandle,
     key: Key,
@@ -64,11 +65,9 @@ struct FreeOnPanic<'a> {
 
 impl Drop for FreeOnPanic<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            match self.handle.remove_slot(self.key) {
-                Some(Slot { callback: Callback::Source(source), .. }) => source.teardown(),
-                slot => drop(slot),
-            }
+        match self.handle.remove_slot(self.key) {
+            Some(Slot { callback: Callback::Source(source), .. }) => source.teardown(),
+            slot => drop(slot),
         }
     }
 }
@@ -296,7 +295,7 @@ impl LoopHandle {
             Callback::Empty if kind == Kind::Remote => self.run_remote(),
             Callback::Empty => {}
         }
-        drop(guard);
+        std::mem::forget(guard);
         self.reactor.running_event.set(None);
         kind != Kind::Remote
     }
