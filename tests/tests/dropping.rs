@@ -290,6 +290,21 @@ fn what_is_dropped_with_the_loop_may_call_it_and_hears_that_it_is_gone() {
 }
 
 #[test]
+fn what_is_set_on_a_dropped_loop_is_dropped_and_leaks_nothing() {
+    each_backend(|bed| {
+        let base = bed.base();
+        let handle = base.handle();
+        drop(base);
+        let alive = Alive::default();
+        let (one, other, own) = (alive.token(), alive.token(), handle.clone());
+        handle.set_wait_hook(move || _ = (&one, &own), move || _ = &other);
+        let (token, own) = (alive.token(), handle.clone());
+        handle.set_token_handler(move |_, _, _, _, _| _ = (&token, &own));
+        assert_eq!(alive.count(), 0);
+    });
+}
+
+#[test]
 fn a_callback_that_captures_the_loops_owner_is_the_programs_own_cycle() {
     each_backend(|bed| {
         // The way out is to take the base out of what the callback captured.
