@@ -79,6 +79,30 @@ fn every_kind_of_event_ends_with_its_panic() {
 }
 
 #[test]
+fn a_panic_in_a_posted_closure_leaves_the_rest_and_all_that_comes_later() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let remote = base.remote();
+        let post = |ran: &Arc<AtomicUsize>| {
+            let ran = ran.clone();
+            remote.post(move |_| _ = ran.fetch_add(1, Ordering::Relaxed)).unwrap();
+        };
+        post(&ran);
+        remote.post(|_| quiet_panic("posted")).unwrap();
+        post(&ran);
+        post(&ran);
+        must_panic("posted", || base.dispatch());
+        assert_eq!(ran.load(Ordering::Relaxed), 1);
+        base.run(LoopFlags::NONBLOCK).unwrap();
+        assert_eq!(ran.load(Ordering::Relaxed), 3);
+        post(&ran);
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert_eq!(ran.load(Ordering::Relaxed), 4);
+    });
+}
+
+#[test]
 fn a_panic_in_a_mailbox_ends_it_and_hands_later_messages_back() {
     each_backend(|bed| {
         let mut base = bed.base();
@@ -187,6 +211,24 @@ fn a_drop_that_panics_comes_out_too_and_the_loop_goes_on() {
         must_panic("drop", || base.dispatch());
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
         assert_eq!(log.len(), 1);
+    });
+}
+
+#[test]
+fn a_loop_that_runs_while_its_thread_unwinds_keeps_its_events() {
+    each_backend(|bed| {
+        let base = RefCell::new(bed.base());
+        let log = Log::new();
+        let sink = log.clone();
+        let event = Event::new(&base.borrow(), -1, What::PERSIST, move |_, _| sink.push(())).unwrap();
+        event.activate(Ready::READ).unwrap();
+        must_panic("elsewhere", || {
+            // Some program shuts its loop down in an orderly way whatever happens.
+            let _last = OnDrop(|| _ = base.borrow_mut().dispatch().unwrap());
+            quiet_panic("elsewhere");
+        });
+        assert_eq!(log.len(), 1);
+        assert!(base.borrow().is_alive(event.id()));
     });
 }
 

@@ -56,15 +56,17 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Frees the event whose callback panics.
+/// Frees the event whose callback panics, unless that is the loop's own slot for other threads: a panic in what one of
+/// them posted must not silence the others.
 struct FreeOnPanic<'a> {
     handle: &'a LoopHandle,
     key: Key,
+    armed: bool,
 }
 
 impl Drop for FreeOnPanic<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if self.armed {
             match self.handle.remove_slot(self.key) {
                 Some(Slot { callback: Callback::Source(source), .. }) => source.teardown(),
                 slot => drop(slot),
@@ -265,7 +267,8 @@ impl LoopHandle {
         };
         // The slot for other threads is the loop's own: nobody may get hold of its id and free it.
         self.reactor.running_event.set((kind != Kind::Remote).then_some(id));
-        let guard = FreeOnPanic { handle: self, key };
+        // Disarmed by hand: the loop may be run by a Drop while its thread unwinds already.
+        let mut guard = FreeOnPanic { handle: self, key, armed: kind != Kind::Remote };
         match callback {
             Callback::Source(source) => source.ready(self, ready),
             Callback::Token(token) => {
@@ -296,6 +299,7 @@ impl LoopHandle {
             Callback::Empty if kind == Kind::Remote => self.run_remote(),
             Callback::Empty => {}
         }
+        guard.armed = false;
         drop(guard);
         self.reactor.running_event.set(None);
         kind != Kind::Remote
