@@ -392,12 +392,15 @@ impl Drop for Untaken<'_> {
 impl Core {
     /// What was activated for the next turn belongs to this one now.
     fn move_later(&mut self) {
-        for later in std::mem::take(&mut self.later) {
+        let mut all = std::mem::take(&mut self.later);
+        for later in all.drain(..) {
             if let Some(slot) = self.slots.get_mut(later.key) {
                 slot.flags.remove(Flags::LATER);
                 self.activate(later.key, later.ready, 0);
             }
         }
+        // Its memory serves the next turn.
+        self.later = all;
     }
 
     /// Queues the events that the kernel's reports are for. Returns those whose fd is gone.
