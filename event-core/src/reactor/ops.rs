@@ -572,9 +572,8 @@ impl Core {
                 unlink(&mut self.slots, &mut self.signals[at].1, key.index, next);
                 if self.signals[at].1 == NONE {
                     self.signals.swap_remove(at);
-                    if tell_kernel {
-                        sys.signal_del(source);
-                    }
+                    // Also in the child of a fork: its dispositions are its own, and nothing reaches the parent.
+                    sys.signal_del(source);
                 }
             }
             _ => {}

@@ -56,18 +56,21 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Frees the event whose callback panics. Forgotten when the callback returns, so that a loop which runs while its
-/// thread is unwinding for another reason frees nothing.
+/// Frees the event whose callback panics, unless that is the loop's own slot for other threads: a panic in what one of
+/// them posted must not silence the others.
 struct FreeOnPanic<'a> {
     handle: &'a LoopHandle,
     key: Key,
+    armed: bool,
 }
 
 impl Drop for FreeOnPanic<'_> {
     fn drop(&mut self) {
-        match self.handle.remove_slot(self.key) {
-            Some(Slot { callback: Callback::Source(source), .. }) => source.teardown(),
-            slot => drop(slot),
+        if self.armed {
+            match self.handle.remove_slot(self.key) {
+                Some(Slot { callback: Callback::Source(source), .. }) => source.teardown(),
+                slot => drop(slot),
+            }
         }
     }
 }
@@ -264,7 +267,8 @@ impl LoopHandle {
         };
         // The slot for other threads is the loop's own: nobody may get hold of its id and free it.
         self.reactor.running_event.set((kind != Kind::Remote).then_some(id));
-        let guard = FreeOnPanic { handle: self, key };
+        // Disarmed by hand: the loop may be run by a Drop while its thread unwinds already.
+        let mut guard = FreeOnPanic { handle: self, key, armed: kind != Kind::Remote };
         match callback {
             Callback::Source(source) => source.ready(self, ready),
             Callback::Token(token) => {
@@ -295,7 +299,8 @@ impl LoopHandle {
             Callback::Empty if kind == Kind::Remote => self.run_remote(),
             Callback::Empty => {}
         }
-        std::mem::forget(guard);
+        guard.armed = false;
+        drop(guard);
         self.reactor.running_event.set(None);
         kind != Kind::Remote
     }
@@ -387,12 +392,15 @@ impl Drop for Untaken<'_> {
 impl Core {
     /// What was activated for the next turn belongs to this one now.
     fn move_later(&mut self) {
-        for later in std::mem::take(&mut self.later) {
+        let mut all = std::mem::take(&mut self.later);
+        for later in all.drain(..) {
             if let Some(slot) = self.slots.get_mut(later.key) {
                 slot.flags.remove(Flags::LATER);
                 self.activate(later.key, later.ready, 0);
             }
         }
+        // Its memory serves the next turn.
+        self.later = all;
     }
 
     /// Queues the events that the kernel's reports are for. Returns those whose fd is gone.
