@@ -1,5 +1,8 @@
 //! Events on fds: what makes them ready, what they are told, and what adding and deleting do.
 
+// Everything here is part of a test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
@@ -872,10 +875,10 @@ fn an_fd_closed_and_reused_inside_a_batch_does_not_run_the_old_event() {
         let fds = Rc::new(std::cell::RefCell::new([Some(one), Some(other)]));
         let events = Rc::new(std::cell::RefCell::new(Vec::<Event>::new()));
         // Whichever runs first deletes and closes the other and opens a new stream under its number.
-        for n in 0..2 {
+        for (n, number) in numbers.into_iter().enumerate() {
             let (log, fds, others, handle) = (log.clone(), fds.clone(), events.clone(), base.handle());
             let sim = bed.sim().cloned();
-            let event = Event::new(&base, numbers[n], READ | PERSIST, move |_, ready| {
+            let event = Event::new(&base, number, READ | PERSIST, move |_, ready| {
                 log.push(("old", n, ready));
                 let victim = 1 - n;
                 let old = std::mem::replace(

@@ -1,5 +1,8 @@
 //! What other threads may do: wake, post, activate, stop, send.
 
+// Everything here is part of a test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
