@@ -18,6 +18,8 @@ mod remote;
 mod slots;
 mod sys;
 pub mod testing;
+#[cfg(any(test, doctest))]
+mod threads;
 
 pub use base::EventBase;
 pub use buffer::{Buffer, Eol};

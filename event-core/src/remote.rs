@@ -33,7 +33,8 @@ impl WakeFlag {
     /// The other way round its write would be cleared while `pending` stays set, and no later sender would wake us.
     fn clear(&self) {
         self.wake.clear();
-        self.pending.store(false, Ordering::Release);
+        // A swap like the senders', so that each of them is either before it, and its message is seen, or after it.
+        self.pending.swap(false, Ordering::AcqRel);
     }
 }
 
@@ -415,3 +416,6 @@ impl LoopHandle {
         Ok((Mailbox { handle: self.clone(), id, post, detached: false }, sender))
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests;

@@ -199,6 +199,8 @@ impl Bed {
             None => {
                 let start = Instant::now();
                 self.run_until(base, || start.elapsed() >= time);
+                // The time may have passed between two turns.
+                self.settle(base);
             }
         }
     }

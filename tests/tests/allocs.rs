@@ -1,5 +1,8 @@
 //! Dispatching a warm event allocates nothing.
 
+// Everything here is part of a test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::time::Duration;
 
 use allocation_counter::measure;

@@ -1,5 +1,8 @@
 //! What is dropped when, and what is left to say afterwards.
 
+// Everything here is part of a test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;

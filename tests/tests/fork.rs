@@ -1,5 +1,8 @@
 //! Forks, and what else belongs to the whole process: a program of its own that runs its tests one after the other.
 
+// Everything here is part of a test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::cell::Cell;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;

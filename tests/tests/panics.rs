@@ -1,5 +1,8 @@
 //! A panic in a callback ends the event it belongs to, and nothing else.
 
+// Everything here is part of a test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,5 +1,8 @@
 //! Priorities: the most urgent queue alone, and a switch to what is more urgent.
 
+// Everything here is part of a test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::time::Duration;
 
 use event_core::{Error, Event, EventBase, LoopEnd, LoopFlags, Ready, Timer, What};

@@ -1,5 +1,8 @@
 //! Every public call is legal in every callback, and in the `Drop` of what a call lets go.
 
+// Everything here is part of a test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;

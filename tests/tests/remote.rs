@@ -1,5 +1,8 @@
 //! What other threads may do: wake, post, activate, stop, send.
 
+// Everything here is part of a test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,31 +21,37 @@ const WAITING: LoopFlags = LoopFlags::NO_EXIT_ON_EMPTY;
 #[test]
 fn a_wake_from_before_the_wait_is_not_lost() {
     each_backend(|bed| {
-        let faults = Faults::new();
-        let mut base = bed.base_with(&faults);
-        let log = Log::new();
-        let (seen, sink, handle) = (log.clone(), log.clone(), base.handle());
-        let remote = base.remote();
+        let mut base = bed.base();
+        let (waker, handle) = (base.waker(), base.handle());
+        std::thread::spawn(move || waker.wake()).join().unwrap();
+        // A loop that lost it would sleep in its first wait.
+        base.set_wait_hook(|| {}, move || handle.loopexit(None).unwrap());
+        assert_eq!(base.run(WAITING).unwrap(), LoopEnd::Exit);
+    });
+}
+
+#[test]
+fn a_wake_from_the_moment_of_the_wait_is_not_lost() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (waker, handle) = (base.waker(), base.handle());
+        // The thread begins when the loop is about to sleep, and may come before, in or after the step to it.
+        let threads = Rc::new(Cell::new(0));
+        let (count, started) = (threads.clone(), threads.clone());
         base.set_wait_hook(
             move || {
-                // As late as it can come before a wait. The first turn has taken its own wake back by now.
-                if seen.len() == 1 {
-                    let waker = remote.waker();
-                    std::thread::spawn(move || waker.wake()).join().unwrap();
-                }
+                started.set(started.get() + 1);
+                let waker = waker.clone();
+                std::thread::spawn(move || waker.wake());
             },
             move || {
-                sink.push(());
-                if sink.len() == 2 {
+                if count.get() == 200 {
                     handle.loopexit(None).unwrap();
                 }
             },
         );
-        // A loop that lost it would sleep in its first wait.
-        let waker = base.waker();
-        std::thread::spawn(move || waker.wake()).join().unwrap();
         assert_eq!(base.run(WAITING).unwrap(), LoopEnd::Exit);
-        assert!(log.len() >= 2);
+        assert_eq!(threads.get(), 200);
     });
 }
 

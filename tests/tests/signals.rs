@@ -1,5 +1,8 @@
 //! Signals as ordinary events. They are the process's, so that each test here that uses real ones takes turns.
 
+// Everything here is part of a test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 

@@ -1,5 +1,8 @@
 //! Timers: never early, in order, and fair to fds.
 
+// Everything here is part of a test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
