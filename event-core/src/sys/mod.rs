@@ -13,6 +13,7 @@ mod faulty;
 mod fork;
 #[cfg(target_os = "linux")]
 mod linux;
+mod methods;
 mod net;
 mod poll;
 #[cfg(any(test, not(target_os = "linux")))]
@@ -35,7 +36,7 @@ pub use calls::{Call, Calls};
 pub(crate) use faulty::{Fault, Faulty, Plan};
 pub use seam::Address;
 
-pub(crate) use common::METHODS;
 pub(crate) use fork::fork_count;
+pub(crate) use methods::METHODS;
 pub(crate) use seam::{FdKind, ListenOptions, Reported, Sys, WAKE_TAG, Wake};
 pub(crate) use sim::{By, ObjId, Sim, Step, World};
