@@ -1,4 +1,4 @@
-//! The table of backends that this system has.
+//! The table of backends of the systems that have no kqueue(2).
 
 use super::common::Method;
 #[cfg(target_os = "linux")]
