@@ -155,7 +155,7 @@ fn aliases(source: &str) -> Vec<Alias> {
         lines.iter().enumerate().filter(|(_, line)| line.trim_start().starts_with("#[doc(alias"))
     {
         let is_item = |line: &&str| !matches!(line.trim_start().get(..2), Some("#[" | "//") | None);
-        let Some(start) = lines[at..].iter().position(|line| is_item(&line)) else { continue };
+        let Some(start) = lines[at..].iter().position(is_item) else { continue };
         let (item, is_public) = item(&lines, at + start);
         for name in line.split('"').skip(1).step_by(2) {
             found.push(Alias { name: name.to_owned(), item: item.clone(), is_public });

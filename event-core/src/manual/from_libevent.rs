@@ -276,8 +276,8 @@
 //! | `enum event_method_feature`, `EV_FEATURE_O1`, `EV_FEATURE_FDS`, `EV_FEATURE_EARLY_CLOSE` | [`Features`]: [`O1`](Features::O1), [`ANY_FD`](Features::ANY_FD), [`EARLY_CLOSE`](Features::EARLY_CLOSE) |
 //! | `enum event_base_config_flag` | `Config` has a method for each |
 //! | `EVENT_BASE_FLAG_IGNORE_ENV` | [`Config::ignore_env`] |
-//! | `EVENT_BASE_FLAG_NOLOCK` | `EventBase::new()`: a loop has no locks, and other threads reach it by `base.remote()` only |
-//! | `EVENT_BASE_FLAG_EPOLL_USE_CHANGELIST` | `EventBase::new()`: changes to what an added fd waits for are always gathered until the loop waits |
+//! | `EVENT_BASE_FLAG_NOLOCK` | `EventBase::new()`: only its own thread can touch a loop; other threads send, by `base.remote()` |
+//! | `EVENT_BASE_FLAG_EPOLL_USE_CHANGELIST` | `EventBase::new()`: adding and deleting reach the kernel at once, so an fd may be duplicated and closed afterwards |
 //! | `EVENT_BASE_FLAG_EPOLL_DISALLOW_TIMERFD` | `EventBase::new()`: a loop makes no timerfd |
 //! | `EVENT_BASE_FLAG_USE_SIGNALFD` | `EventBase::new()`: every loop that watches a signal gets it |
 //! | `EVENT_BASE_FLAG_STARTUP_IOCP`, `event_config_set_num_cpus_hint(cfg, n)` | `std::thread::available_parallelism()` and a loop a thread |
@@ -327,7 +327,7 @@
 //! | `event_set_fatal_callback(cb)`, `event_fatal_cb` | `std::panic::set_hook(hook)`; what can be reported is an `Err` |
 //! | `event_enable_debug_mode()` | `Error::Stale`: use after free is an error by id and does not compile by value |
 //! | `event_debug_unassign(ev)` | `drop(event)` before the memory is used again, which the compiler sees to |
-//! | `libevent_global_shutdown()` | `drop(base)`: the last loop puts the signal handlers back, and no other state of the process is left |
+//! | `libevent_global_shutdown()` | `drop(base)`: the last loop that watches a signal puts the earlier handler back |
 //! | `event_get_version()`, `event_get_version_number()`, `LIBEVENT_VERSION`, `LIBEVENT_VERSION_NUMBER` | `event-core = "0.1"` in `Cargo.toml`: header and library cannot differ |
 //!
 //! # event_struct.h
@@ -362,7 +362,7 @@
 //!
 //! # thread.h
 //!
-//! A loop is not `Send`; [`Remote`], [`Waker`] and [`Sender`] are, and they take the loop's only lock.
+//! A loop is not `Send`; [`Remote`], [`Waker`] and [`Sender`] are.
 //!
 //! | C | Rust |
 //! |---|---|
