@@ -50,12 +50,18 @@ macro_rules! owner_methods {
             /// # Errors
             /// - `Error::Stale` if it was freed by its id; `Error::LoopGone`, `Error::Forked`.
             #[doc(alias = "event_del")]
+            #[doc(alias = "evtimer_del")]
+            #[doc(alias = "evsignal_del")]
+            #[doc(alias = "evuser_del")]
             pub fn del(&self) -> Result<(), Error> {
                 self.owner.handle.del(self.owner.id)
             }
 
             /// What it waits for now, and the reasons it is queued with.
             #[doc(alias = "event_pending")]
+            #[doc(alias = "evtimer_pending")]
+            #[doc(alias = "evsignal_pending")]
+            #[doc(alias = "evuser_pending")]
             pub fn pending(&self) -> Ready {
                 self.owner.handle.pending(self.owner.id)
             }
@@ -79,6 +85,7 @@ macro_rules! owner_methods {
             /// # Errors
             /// - `Error::Stale` if it was freed by its id; `Error::LoopGone`, `Error::Forked`.
             #[doc(alias = "event_active")]
+            #[doc(alias = "evuser_trigger")]
             pub fn activate_now(&self, ready: Ready) -> Result<(), Error> {
                 self.owner.handle.activate_now(self.owner.id, ready)
             }
@@ -161,6 +168,7 @@ impl Event {
     /// - `Error::LoopGone` if the `EventBase` was dropped; `Error::Forked` after a fork.
     #[doc(alias = "event_new")]
     #[doc(alias = "event_assign")]
+    #[doc(alias = "evuser_new")]
     pub fn new(
         handle: &LoopHandle,
         fd: RawFd,

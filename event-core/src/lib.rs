@@ -11,6 +11,7 @@ mod fdmap;
 mod heap;
 mod interest;
 mod listener;
+pub mod manual;
 mod owned;
 mod queue;
 mod reactor;

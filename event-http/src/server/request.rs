@@ -78,6 +78,7 @@ impl Request {
 
     /// The request target as it was sent.
     #[doc(alias = "evhttp_request_get_uri")]
+    #[doc(alias = "evhttp_request_uri")]
     pub fn target(&self) -> &str {
         self.head().target()
     }
@@ -135,6 +136,7 @@ impl Request {
 
     /// The client's address.
     #[doc(alias = "evhttp_connection_get_peer")]
+    #[doc(alias = "evhttp_connection_get_addr")]
     pub fn peer(&self) -> Address {
         self.connection.peer()
     }
