@@ -133,3 +133,50 @@ impl Default for Canary {
         Canary::new()
     }
 }
+
+thread_local! {
+    static RELEASE: RefCell<Option<Rc<dyn Fn(u32)>>> = const { RefCell::new(None) };
+}
+
+/// Memory whose release is told: `Bytes::from_owner` wants an owner that could cross threads, so what it does when it
+/// goes stands with the thread.
+pub struct Block {
+    bytes: Vec<u8>,
+    name: u32,
+}
+
+impl Block {
+    /// `len` times `byte`, as a block called `name`.
+    pub fn bytes(name: u32, byte: u8, len: usize) -> event_core::Bytes {
+        event_core::Bytes::from_owner(Block { bytes: vec![byte; len], name })
+    }
+}
+
+impl AsRef<[u8]> for Block {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let then = RELEASE.try_with(|release| release.borrow().clone());
+        if let Ok(Some(then)) = then {
+            then(self.name);
+        }
+    }
+}
+
+/// Has `then` called with the name of each block of this thread that is released, until the result is dropped.
+#[must_use = "dropping it ends it"]
+pub fn on_release(then: impl Fn(u32) + 'static) -> impl Drop {
+    struct End;
+    impl Drop for End {
+        fn drop(&mut self) {
+            let old = RELEASE.take();
+            drop(old);
+        }
+    }
+    RELEASE.set(Some(Rc::new(then)));
+    End
+}

@@ -1,5 +1,8 @@
 //! Streams: connecting, data, half-closing, the end.
 
+// Everything here is part of a test.
+#![allow(clippy::unwrap_used)]
+
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -429,4 +432,32 @@ fn the_default_object_survives_connected() {
 #[test]
 fn events_have_words() {
     assert_eq!(tests::streams::words(StreamEvent::EOF | StreamEvent::READING), "reading eof");
+}
+#[test]
+fn after_the_loop_is_gone_every_call_is_harmless() {
+    each_backend(|bed| {
+        let base = bed.base();
+        let (started, _one) = bed.stream(&base);
+        started.enable(Direction::READ).unwrap();
+        let (fresh, _other) = bed.stream(&base);
+        drop(base);
+        for stream in [started, fresh] {
+            assert!(matches!(stream.enable(Direction::READ), Err(Error::LoopGone)));
+            assert!(matches!(stream.write("x"), Err(Error::LoopGone)));
+            assert!(matches!(stream.trigger(Direction::READ), Err(Error::LoopGone)));
+            stream.set_callbacks(Echo);
+            stream.set_read_cb(|_| {});
+            stream.disable(Direction::READ);
+            stream.set_watermark(Direction::READ, 1, Some(2));
+            stream.set_max(None, Some(1));
+            stream.set_timeouts(Some(std::time::Duration::ZERO), None);
+            stream.set_deadline(None);
+            stream.output().add(b"y");
+            stream.input().add(b"z");
+            stream.shutdown_write();
+            stream.close_after_flush();
+            stream.clear_callbacks();
+            stream.free();
+        }
+    });
 }

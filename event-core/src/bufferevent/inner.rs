@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::net::Shutdown;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::Duration;
@@ -147,13 +148,27 @@ impl Inner {
         len
     }
 
-    /// Puts a buffer back where it was taken from; what came in the meantime stands behind it.
-    pub(super) fn put_back(cell: &Cell<Buffer>, mut buffer: Buffer) {
-        let mut later = cell.take();
-        if !later.is_empty() {
+    /// Takes a buffer out of its cell until the result is dropped.
+    pub(super) fn borrow<'a>(&'a self, cell: &'a Cell<Buffer>) -> Borrowed<'a> {
+        Borrowed { inner: self, cell, buffer: cell.take() }
+    }
+
+    /// Puts a buffer back where it was taken from; what came in the meantime stands behind it. That of a stream that
+    /// was freed meanwhile is dropped.
+    pub(super) fn put_back(&self, cell: &Cell<Buffer>, mut buffer: Buffer) {
+        loop {
+            let mut later = cell.take();
+            if later.is_empty() {
+                break;
+            }
+            // May let go of referenced memory, whose owner may add something again.
             buffer.add_buffer(&mut later);
         }
-        cell.set(buffer);
+        if self.is_freed() {
+            drop(buffer);
+        } else {
+            cell.set(buffer);
+        }
     }
 
     pub(super) fn partner(&self) -> Option<Rc<Inner>> {
@@ -186,13 +201,21 @@ impl Inner {
         state.contains(State::WRITE_ENABLED) && !state.intersects(State::CONNECTING | State::FREED)
     }
 
+    fn check(&self) -> Result<(), Error> {
+        if self.handle.is_gone() {
+            Err(Error::LoopGone)
+        } else if self.is_freed() {
+            Err(Error::Stale)
+        } else {
+            Ok(())
+        }
+    }
+
     // Starting.
 
     /// Makes the loop the owner.
     pub(super) fn start(self: &Rc<Self>) -> Result<(), Error> {
-        if self.is_freed() {
-            return Err(if self.handle.is_gone() { Error::LoopGone } else { Error::Stale });
-        }
+        self.check()?;
         if self.id.get() != UNSTARTED {
             return Ok(());
         }
@@ -282,15 +305,13 @@ impl Inner {
     // Output.
 
     pub(super) fn write(self: &Rc<Self>, append: impl FnOnce(&mut Buffer)) -> Result<(), Error> {
-        if self.is_freed() {
-            return Err(if self.handle.is_gone() { Error::LoopGone } else { Error::Stale });
-        }
-        let mut output = self.output.take();
+        self.check()?;
+        let mut output = self.borrow(&self.output);
         if output.is_empty() {
             self.touch_write();
         }
         append(&mut output);
-        Inner::put_back(&self.output, output);
+        drop(output);
         self.output_changed();
         if self.over_full() { Err(Error::OutputFull) } else { Ok(()) }
     }
@@ -578,6 +599,33 @@ impl Inner {
             self.handle.sys().close(fd);
         }
         drop((slot, transport, closures, callbacks, buffers));
+    }
+}
+
+/// A buffer out of its cell. However that ends, also by a panic, the bytes go back in their order.
+pub(super) struct Borrowed<'a> {
+    inner: &'a Inner,
+    cell: &'a Cell<Buffer>,
+    buffer: Buffer,
+}
+
+impl Deref for Borrowed<'_> {
+    type Target = Buffer;
+
+    fn deref(&self) -> &Buffer {
+        &self.buffer
+    }
+}
+
+impl DerefMut for Borrowed<'_> {
+    fn deref_mut(&mut self) -> &mut Buffer {
+        &mut self.buffer
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        self.inner.put_back(self.cell, std::mem::take(&mut self.buffer));
     }
 }
 

@@ -512,7 +512,7 @@ impl DerefMut for BufferGuard {
 impl Drop for BufferGuard {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
-        Inner::put_back(BufferGuard::cell(&self.inner, self.is_input), buffer);
+        self.inner.put_back(BufferGuard::cell(&self.inner, self.is_input), buffer);
         if self.is_input {
             self.inner.input_changed();
         } else {

@@ -135,7 +135,7 @@ impl Inner {
     /// Reads into the input.
     fn fill(&self) -> Due {
         let mut due = Due::empty();
-        let mut input = self.input.take();
+        let mut input = self.borrow(&self.input);
         let mut left = {
             let most = self.rare(super::rare::DEFAULT_MAX, |rare| rare.read_high.min(rare.max_input));
             most.saturating_sub(input.len())
@@ -167,7 +167,7 @@ impl Inner {
             }
         }
         let len = input.len();
-        Inner::put_back(&self.input, input);
+        drop(input);
         if len > before {
             self.touch_read();
             if len >= self.rare(0, |rare| rare.read_low) {
@@ -219,9 +219,10 @@ impl Inner {
             return Due::empty();
         }
         let mut due = Due::empty();
-        let mut output = self.output.take();
+        let mut output = self.borrow(&self.output);
         let mut sent = 0;
-        while !output.is_empty() && sent < BYTES_PER_VISIT {
+        // Asked each time: what is sent drops, and the owner of referenced memory may free or disable this.
+        while !output.is_empty() && sent < BYTES_PER_VISIT && self.may_write() {
             let offered = output.len();
             match self.write_once(&mut output) {
                 Ok((n, all)) => {
@@ -243,11 +244,10 @@ impl Inner {
                 }
             }
         }
-        let left = output.len();
-        Inner::put_back(&self.output, output);
+        drop(output);
         if sent > 0 {
             self.touch_write();
-            if left <= self.rare(0, |rare| rare.write_low) {
+            if self.peek_len(&self.output) <= self.rare(0, |rare| rare.write_low) {
                 due |= Due::WRITE;
             }
         }
@@ -285,12 +285,12 @@ impl Inner {
         if !partner.may_read() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let mut input = partner.input.take();
+        let mut input = partner.borrow(&partner.input);
         let before = input.len();
         let most = partner.rare(super::rare::DEFAULT_MAX, |rare| rare.read_high.min(rare.max_input));
         let moved = output.remove_buffer(&mut input, most.saturating_sub(before));
         let len = input.len();
-        Inner::put_back(&partner.input, input);
+        drop(input);
         if moved > 0 {
             partner.touch_read();
             if len >= partner.rare(0, |rare| rare.read_low) {
@@ -411,9 +411,7 @@ impl Inner {
 
     /// What is left in a big block moves into memory of its own size, and the block goes back to the loop.
     fn settle_input(&self) {
-        let mut input = self.input.take();
-        input.settle(self.handle.pool());
-        Inner::put_back(&self.input, input);
+        self.borrow(&self.input).settle(self.handle.pool());
     }
 
     // Calling out. The callback is on loan: whatever it does to this stream, it is put back only if the stream lives
