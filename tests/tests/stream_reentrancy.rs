@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use event_core::{Buffer, BufferEvent, Direction, LoopEnd};
+use event_core::{Buffer, BufferEvent, Callbacks, Direction, LoopEnd, StreamEvent};
 use tests::streams::{Block, Canary, Recorder, Seen, on_release};
 use tests::{Bed, Peer, each_backend};
 
@@ -158,4 +158,180 @@ fn a_guard_may_outlive_its_stream() {
         drop((output, input));
         assert_eq!((stream.pending_output(), released.get()), (0, 1), "a freed stream holds no bytes");
     });
+}
+
+/// The kinds of callback a stream has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Read,
+    Write,
+    Event,
+    Deadline,
+}
+
+const KINDS: [Kind; 4] = [Kind::Read, Kind::Write, Kind::Event, Kind::Deadline];
+
+/// What the object under test does in one of its callbacks.
+type Action = Rc<dyn Fn(&BufferEvent)>;
+
+/// Does `action` in the callback of one kind and writes down which were called.
+struct Acting {
+    kind: Kind,
+    action: Action,
+    seen: Seen,
+    _canary: Canary,
+}
+
+impl Acting {
+    fn called(&self, kind: Kind, bev: &BufferEvent) {
+        self.seen.push(format!("{kind:?}"));
+        if kind == self.kind {
+            (self.action.clone())(bev);
+        }
+    }
+}
+
+impl Callbacks for Acting {
+    fn on_read(&mut self, bev: &BufferEvent) {
+        self.called(Kind::Read, bev);
+    }
+    fn on_write(&mut self, bev: &BufferEvent) {
+        self.called(Kind::Write, bev);
+    }
+    fn on_event(&mut self, bev: &BufferEvent, _: StreamEvent) {
+        self.called(Kind::Event, bev);
+    }
+    fn on_deadline(&mut self, bev: &BufferEvent) {
+        self.called(Kind::Deadline, bev);
+    }
+}
+
+/// Has a callback of one kind called, and then, if there still is one, the read callback; tells what was seen, and
+/// whether the stream was freed and how many of its first callbacks were alive before the loop ended.
+fn provoke(bed: &Bed, kind: Kind, closures: bool, action: Action) -> (Vec<String>, bool, usize) {
+    let mut base = bed.base();
+    let (stream, peer) = bed.stream(&base);
+    let (seen, canary) = (Seen::new(), Canary::new());
+    let acting = || Acting { kind, action: action.clone(), seen: seen.clone(), _canary: canary.clone() };
+    if closures {
+        let (mut read, mut write, mut event) = (acting(), acting(), acting());
+        stream.set_read_cb(move |bev| read.on_read(bev));
+        stream.set_write_cb(move |bev| write.on_write(bev));
+        stream.set_event_cb(move |bev, what| event.on_event(bev, what));
+    } else {
+        stream.set_callbacks(acting());
+    }
+    stream.enable(Direction::READ).unwrap();
+    match kind {
+        Kind::Read => peer.write_all(b"x"),
+        Kind::Write => stream.write("x").unwrap(),
+        Kind::Event => peer.shutdown_write(),
+        Kind::Deadline => stream.set_deadline(Some(base.now())),
+    }
+    bed.run_until(&mut base, || !seen.is_empty());
+    bed.settle(&mut base);
+    if !stream.is_freed() {
+        peer.write(b"y");
+    }
+    bed.settle(&mut base);
+    (seen.take(), stream.is_freed(), canary.alive())
+}
+
+fn name(kind: Kind) -> String {
+    format!("{kind:?}")
+}
+
+#[test]
+fn a_stream_may_be_freed_in_each_of_its_callbacks() {
+    each_backend(|bed| {
+        for (kind, closures) in kinds() {
+            let (seen, freed, alive) = provoke(bed, kind, closures, Rc::new(|bev| bev.free()));
+            assert_eq!(seen, [name(kind)]);
+            assert!(freed);
+            assert_eq!(alive, 0, "{kind:?}, closures: {closures}");
+        }
+    });
+}
+
+#[test]
+fn callbacks_that_are_taken_away_inside_themselves_are_gone() {
+    each_backend(|bed| {
+        for (kind, closures) in kinds() {
+            let (seen, _, alive) = provoke(bed, kind, closures, Rc::new(|bev| bev.clear_callbacks()));
+            assert_eq!(seen, [name(kind)]);
+            assert_eq!(alive, 0, "{kind:?}, closures: {closures}");
+        }
+    });
+}
+
+#[test]
+fn callbacks_may_be_replaced_in_each_of_them() {
+    each_backend(|bed| {
+        for (kind, closures) in kinds() {
+            let new = Seen::new();
+            let log = new.clone();
+            let action = move |bev: &BufferEvent| bev.set_callbacks(Recorder::patient(&log));
+            let (seen, _, alive) = provoke(bed, kind, closures, Rc::new(action));
+            assert_eq!(seen, [name(kind)]);
+            assert_eq!(alive, 0, "{kind:?}, closures: {closures}");
+            if kind == Kind::Event {
+                assert!(new.is_empty(), "nothing comes after the end");
+            } else {
+                let read = if kind == Kind::Read { "read xy" } else { "read y" };
+                assert_eq!(new.take(), [read], "{kind:?}, closures: {closures}");
+            }
+        }
+    });
+}
+
+#[test]
+fn one_closure_may_replace_an_object_inside_it_and_the_object_goes() {
+    each_backend(|bed| {
+        for kind in KINDS {
+            let new = Seen::new();
+            let log = new.clone();
+            let action = move |bev: &BufferEvent| {
+                let log = log.clone();
+                bev.set_read_cb(move |bev| log.push(format!("closure {}", bev.read_buffer().len())));
+            };
+            let (seen, _, alive) = provoke(bed, kind, false, Rc::new(action));
+            assert_eq!(seen, [name(kind)]);
+            assert_eq!(alive, 0, "{kind:?}");
+            assert_eq!(new.len(), usize::from(kind != Kind::Event), "{kind:?}");
+        }
+    });
+}
+
+#[test]
+fn a_closure_may_replace_another_and_itself_and_stays_otherwise() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (stream, peer) = bed.stream(&base);
+        let seen = Seen::new();
+        let (log, n) = (seen.clone(), Cell::new(0));
+        stream.set_read_cb(move |bev| {
+            n.set(n.get() + 1);
+            log.push(format!("first {}", n.get()));
+            bev.read_buffer();
+            let inner = log.clone();
+            bev.set_write_cb(move |_| inner.push("write"));
+            if n.get() == 2 {
+                let inner = log.clone();
+                bev.set_read_cb(move |_| inner.push("second"));
+            }
+            bev.write("x").unwrap();
+        });
+        stream.enable(Direction::READ).unwrap();
+        for _ in 0..3 {
+            peer.write_all(b"y");
+            bed.settle(&mut base);
+        }
+        assert_eq!(seen.take(), ["first 1", "write", "first 2", "write", "second"]);
+    });
+}
+
+/// Every kind of callback, as an object's and as a closure's.
+fn kinds() -> impl Iterator<Item = (Kind, bool)> {
+    let objects = KINDS.into_iter().map(|kind| (kind, false));
+    objects.chain(KINDS.into_iter().filter(|kind| *kind != Kind::Deadline).map(|kind| (kind, true)))
 }

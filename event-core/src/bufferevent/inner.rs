@@ -48,6 +48,8 @@ bitflags! {
         const HELD = 0x2000;
         /// The write side was shut down.
         const WRITE_SHUT = 0x4000;
+        /// A callback is running and is to be put back: nobody has taken the callbacks away meanwhile.
+        const LENT = 0x8000;
     }
 }
 
@@ -277,6 +279,7 @@ impl Inner {
             return;
         }
         let starts = callbacks.is_some();
+        self.set(State::LENT, false);
         let old = self.callbacks.replace(callbacks);
         let closures = self.take_closures();
         if starts {

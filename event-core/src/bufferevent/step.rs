@@ -414,20 +414,18 @@ impl Inner {
         self.borrow(&self.input).settle(self.handle.pool());
     }
 
-    // Calling out. The callback is on loan: whatever it does to this stream, it is put back only if the stream lives
-    // and has no other by then.
+    // Calling out. The callback is on loan: whatever it does to this stream, it is put back only if the stream lives,
+    // has no other by then, and its callbacks were not taken away.
 
     fn call(self: &Rc<Self>, f: impl FnOnce(&mut dyn Callbacks, &BufferEvent)) -> bool {
         let Some(mut callbacks) = self.callbacks.take() else { return false };
         let bev = BufferEvent { inner: self.clone() };
+        self.set(State::LENT, true);
         f(&mut *callbacks, &bev);
-        let newer = self.callbacks.take();
-        let replaced = newer.is_some() || self.is_freed() || self.has_closures();
-        if replaced {
-            self.callbacks.set(newer);
-            drop(callbacks);
-        } else {
+        if self.has(State::LENT) && !self.is_freed() && !self.has_closures() {
             self.callbacks.set(Some(callbacks));
+        } else {
+            drop(callbacks);
         }
         true
     }
@@ -442,6 +440,7 @@ impl Inner {
         }
         let cb = self.rare.borrow_mut().as_mut().and_then(|rare| rare.read_cb.take());
         let Some(mut cb) = cb else { return };
+        self.set(State::LENT, true);
         cb(&BufferEvent { inner: self.clone() });
         self.put_back_closure(cb, |rare| &mut rare.read_cb);
     }
@@ -452,6 +451,7 @@ impl Inner {
         }
         let cb = self.rare.borrow_mut().as_mut().and_then(|rare| rare.write_cb.take());
         let Some(mut cb) = cb else { return };
+        self.set(State::LENT, true);
         cb(&BufferEvent { inner: self.clone() });
         self.put_back_closure(cb, |rare| &mut rare.write_cb);
     }
@@ -463,6 +463,7 @@ impl Inner {
         let cb = self.rare.borrow_mut().as_mut().and_then(|rare| rare.event_cb.take());
         match cb {
             Some(mut cb) => {
+                self.set(State::LENT, true);
                 cb(&BufferEvent { inner: self.clone() }, event);
                 self.put_back_closure(cb, |rare| &mut rare.event_cb);
             }
@@ -477,10 +478,7 @@ impl Inner {
     }
 
     fn put_back_closure<T>(&self, cb: T, place: impl FnOnce(&mut super::rare::Rare) -> &mut Option<T>) {
-        let object = self.callbacks.take();
-        let has_object = object.is_some();
-        self.callbacks.set(object);
-        let unwanted = if self.is_freed() || has_object {
+        let unwanted = if self.is_freed() || !self.has(State::LENT) {
             Some(cb)
         } else {
             self.rare_mut(|rare| {
