@@ -50,6 +50,8 @@ bitflags! {
         const WRITE_SHUT = 0x4000;
         /// A callback is running and is to be put back: nobody has taken the callbacks away meanwhile.
         const LENT = 0x8000;
+        /// The other end of a pair will write no more, which is told once this one reads.
+        const UNTOLD_EOF = 0x1_0000;
     }
 }
 
@@ -68,6 +70,8 @@ bitflags! {
         const READ_TIMEOUT = 0x080;
         const WRITE_TIMEOUT = 0x100;
         const DEADLINE = 0x200;
+        /// The other end of a pair has put something into the input; whether that is a `READ` is seen in the step.
+        const ARRIVED = 0x400;
     }
 }
 
@@ -173,8 +177,13 @@ impl Inner {
         }
     }
 
+    /// The other end of a pair, unless it is gone.
     pub(super) fn partner(&self) -> Option<Rc<Inner>> {
-        self.rare(None, |rare| rare.partner.upgrade())
+        self.rare(None, |rare| rare.partner.upgrade()).filter(|partner| !partner.is_freed())
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.has(State::CLOSE_AFTER_FLUSH) && !self.is_freed()
     }
 
     pub(super) fn error(&self) -> Option<Error> {
@@ -245,6 +254,11 @@ impl Inner {
             self.set(State::READ_ENABLED, true);
             self.touch_read();
             self.ask_partner();
+            if self.has(State::UNTOLD_EOF) {
+                self.set(State::UNTOLD_EOF, false);
+                self.set(State::EOF, true);
+                self.raise(Due::READ_EOF);
+            }
         }
         if direction.contains(Direction::WRITE) && !self.has(State::WRITE_ENABLED) {
             self.set(State::WRITE_ENABLED, true);
@@ -374,6 +388,7 @@ impl Inner {
         }
         if self.peek_len(&self.output) == 0 && !self.has(State::CONNECTING) {
             self.shutdown_now();
+            self.free_if_over();
         } else {
             self.set(State::SHUTDOWN_AFTER_FLUSH, true);
         }
@@ -383,7 +398,7 @@ impl Inner {
         self.set(State::WRITE_SHUT, true);
         self.set(State::SHUTDOWN_AFTER_FLUSH, false);
         if self.has(State::PAIR) {
-            self.end_partner();
+            self.end_partner(false);
         } else if self.has(State::TRANSPORT) {
             let _ = self.with_transport(|transport| transport.shutdown(Shutdown::Write));
         } else if self.fd.get() >= 0 {
@@ -425,24 +440,81 @@ impl Inner {
     }
 
     /// The other end of a pair may have something for us.
-    fn ask_partner(&self) {
+    pub(super) fn ask_partner(&self) {
         if self.has(State::PAIR)
             && let Some(partner) = self.partner()
-            && partner.may_write()
-            && partner.peek_len(&partner.output) > 0
         {
             partner.set(State::BLOCKED, false);
-            partner.push_unflushed();
+            if partner.may_write() && partner.peek_len(&partner.output) > 0 {
+                partner.push_unflushed();
+            }
         }
     }
 
-    /// Tells the other end of a pair that no more will come.
-    fn end_partner(&self) {
-        if let Some(partner) = self.partner()
-            && !partner.has(State::EOF | State::FREED)
+    /// Tells the other end of a pair that no more will come: at once if this one is gone, else when that one reads, as
+    /// on a socket.
+    fn end_partner(&self, gone: bool) {
+        let Some(partner) = self.rare(None, |rare| rare.partner.upgrade()) else { return };
+        if partner.is_freed() {
+            return;
+        }
+        if !partner.has(State::EOF) {
+            if gone || partner.has(State::READ_ENABLED) {
+                partner.set(State::UNTOLD_EOF, false);
+                partner.set(State::EOF, true);
+                partner.raise(Due::READ_EOF);
+            } else {
+                partner.set(State::UNTOLD_EOF, true);
+            }
+        }
+        if gone {
+            // What waits there for a reader fails now.
+            partner.set(State::BLOCKED, false);
+            if partner.may_write() && partner.peek_len(&partner.output) > 0 {
+                partner.push_unflushed();
+            }
+        }
+        partner.update();
+    }
+
+    /// Input at the library's own bound that nobody took is an event, not a silent stop.
+    pub(super) fn check_input_full(&self) {
+        if !self.wants_read() || self.due.get().contains(Due::ARRIVED) {
+            return;
+        }
+        let len = self.peek_len(&self.input);
+        let (max, high) = self.rare((DEFAULT_MAX, usize::MAX), |rare| (rare.max_input, rare.read_high));
+        if len >= max && high > max {
+            self.set(State::READ_ENABLED, false);
+            self.fail(Cause::InputFull, Due::ERROR);
+        }
+    }
+
+    /// Everything is sent: what was to happen then happens, once the callbacks know.
+    pub(super) fn finish_if_flushed(self: &Rc<Self>) {
+        if self.is_freed() || !self.due.get().is_empty() {
+            return;
+        }
+        if self.peek_len(&self.output) == 0 {
+            if self.has(State::CLOSE_AFTER_FLUSH) {
+                self.free();
+                return;
+            }
+            if self.has(State::SHUTDOWN_AFTER_FLUSH) && !self.has(State::CONNECTING) {
+                self.shutdown_now();
+            }
+        }
+        self.free_if_over();
+    }
+
+    /// Both directions have ended, and the callbacks know it.
+    fn free_if_over(&self) {
+        if self.has(State::EOF)
+            && self.has(State::WRITE_SHUT)
+            && !self.has(State::IN_STEP)
+            && self.due.get().is_empty()
         {
-            partner.set(State::EOF, true);
-            partner.raise(Due::READ_EOF);
+            self.free();
         }
     }
 
@@ -591,7 +663,7 @@ impl Inner {
         self.set(State::FREED, true);
         let slot = self.handle.remove_slot(self.id.get().0);
         if self.has(State::PAIR) {
-            self.end_partner();
+            self.end_partner(true);
         }
         let fd = self.fd.replace(-1);
         let transport = self.rare.borrow_mut().as_mut().and_then(|rare| rare.transport.take());

@@ -59,6 +59,12 @@ impl Source for Inner {
                 due |= self.drain_out();
             }
         }
+        if due.contains(Due::ARRIVED) {
+            due.remove(Due::ARRIVED);
+            // Somebody may have taken it since.
+            let len = self.peek_len(&self.input);
+            due.set(Due::READ, due.contains(Due::READ) || len >= self.rare(0, |rare| rare.read_low).max(1));
+        }
         if ready.contains(Ready::TIMEOUT) {
             due |= self.expired(self.handle.cached_now());
         }
@@ -70,7 +76,8 @@ impl Source for Inner {
             self.settle_input();
         }
         drop(step);
-        self.update();
+        self.check_input_full();
+        self.after_step();
     }
 
     fn flush(self: Rc<Self>) -> usize {
@@ -79,24 +86,14 @@ impl Source for Inner {
             return 0;
         }
         let before = self.peek_len(&self.output);
-        // In a step, so that what the Drop of a sent block writes is seen by the loop below.
+        // In a step, so that what the Drop of a sent block writes is seen below.
         let step = InStep::enter(&self);
         let due = self.drain_out();
         drop(step);
         let after = self.peek_len(&self.output);
-        if !due.is_empty() {
-            // Callbacks run on a fresh stack, in the next turn.
-            self.raise(due);
-        }
-        if due.is_empty() {
-            self.finish_if_flushed();
-        }
-        if !self.is_freed() {
-            if after > 0 && self.may_write() && !self.has(State::BLOCKED) {
-                self.push_unflushed();
-            }
-            self.update();
-        }
+        // Callbacks run on a fresh stack, in the next turn.
+        self.raise_rest(due);
+        self.after_step();
         before.saturating_sub(after)
     }
 
@@ -279,7 +276,7 @@ impl Inner {
 
     /// Moves output into the other end's input.
     fn give_partner(&self, output: &mut Buffer) -> io::Result<(usize, bool)> {
-        let Some(partner) = self.partner().filter(|partner| !partner.is_freed()) else {
+        let Some(partner) = self.partner() else {
             return Err(io::Error::from_raw_os_error(libc::EPIPE));
         };
         if !partner.may_read() {
@@ -289,15 +286,14 @@ impl Inner {
         let before = input.len();
         let most = partner.rare(super::rare::DEFAULT_MAX, |rare| rare.read_high.min(rare.max_input));
         let moved = output.remove_buffer(&mut input, most.saturating_sub(before));
-        let len = input.len();
         drop(input);
         if moved > 0 {
             partner.touch_read();
-            if len >= partner.rare(0, |rare| rare.read_low) {
-                partner.raise(Due::READ);
-            }
+            // Below the low mark too: its step looks at the bound of the input.
+            partner.raise(Due::ARRIVED);
+            partner.update();
         }
-        if output.is_empty() { Ok((moved, true)) } else { Ok((moved, false)) }
+        Ok((moved, output.is_empty()))
     }
 
     /// Which timeouts have passed.
@@ -341,71 +337,43 @@ impl Inner {
             due |= self.drain_out();
         }
         let events = events(due);
+        let mut rest = due & Due::WRITE;
         if !events.is_empty() && !self.is_freed() {
-            if due.intersects(Due::WRITE_ERROR | Due::ERROR) && self.has(State::CLOSE_AFTER_FLUSH) {
+            let failed = due.intersects(Due::READ_ERROR | Due::WRITE_ERROR | Due::ERROR);
+            if failed && self.has(State::CLOSE_AFTER_FLUSH) {
                 // Nobody waits for an answer any more.
                 self.free();
                 return;
             }
             self.call_event(events);
-            due = self.drain_out();
-            if !self.is_freed() && self.has(State::EOF | State::FREED) {
-                self.free_if_over();
+            rest |= self.drain_out();
+            if due.contains(Due::WRITE_TIMEOUT) && !self.has(State::WRITE_ENABLED) && self.is_closing() {
+                self.free();
             }
-            if events.contains(StreamEvent::ERROR) || due.intersects(Due::WRITE_ERROR) {
-                self.raise_rest(due);
-                return;
-            }
-        } else {
-            due &= Due::WRITE;
         }
-        self.raise_rest(due);
-        self.check_input_full();
+        self.raise_rest(rest);
+    }
+
+    /// Sees to it that somebody wakes this stream next, or that it ends.
+    fn after_step(self: &Rc<Self>) {
         self.finish_if_flushed();
+        if self.is_freed() {
+            return;
+        }
         if self.may_write() && !self.has(State::BLOCKED) && self.peek_len(&self.output) > 0 {
-            // The visit's budget is used up.
+            // The visit's budget is used up, or something was written behind the last flush.
             self.push_unflushed();
         }
+        if self.may_read() {
+            self.ask_partner();
+        }
+        self.update();
     }
 
     /// What a last flush brought about runs in the next turn.
     fn raise_rest(&self, due: Due) {
         if !due.is_empty() && !self.is_freed() {
             self.raise(due);
-        }
-    }
-
-    /// Input at the library's own bound that nobody took is an event, not a silent stop.
-    fn check_input_full(&self) {
-        if self.is_freed() || !self.has(State::READ_ENABLED) {
-            return;
-        }
-        let len = self.peek_len(&self.input);
-        let (max, high) =
-            self.rare((super::rare::DEFAULT_MAX, usize::MAX), |rare| (rare.max_input, rare.read_high));
-        if len >= max && high > max {
-            self.set(State::READ_ENABLED, false);
-            self.fail(Cause::InputFull, Due::ERROR);
-        }
-    }
-
-    /// Everything is sent: what was to happen then happens.
-    fn finish_if_flushed(self: &Rc<Self>) {
-        if self.is_freed() || self.peek_len(&self.output) > 0 {
-            return;
-        }
-        if self.has(State::CLOSE_AFTER_FLUSH) {
-            self.free();
-        } else if self.has(State::SHUTDOWN_AFTER_FLUSH) && !self.has(State::CONNECTING) {
-            self.shutdown_now();
-            self.free_if_over();
-        }
-    }
-
-    /// Both directions have ended.
-    fn free_if_over(&self) {
-        if self.has(State::EOF) && self.has(State::WRITE_SHUT) {
-            self.free();
         }
     }
 
