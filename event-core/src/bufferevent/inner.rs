@@ -52,6 +52,10 @@ bitflags! {
         const LENT = 0x8000;
         /// The other end of a pair will write no more, which is told once this one reads.
         const UNTOLD_EOF = 0x1_0000;
+        /// The output is out of its cell: that the cell is empty does not mean that all is sent.
+        const OUTPUT_OUT = 0x2_0000;
+        /// The fd stands with the loop.
+        const REGISTERED = 0x4_0000;
     }
 }
 
@@ -156,7 +160,21 @@ impl Inner {
 
     /// Takes a buffer out of its cell until the result is dropped.
     pub(super) fn borrow<'a>(&'a self, cell: &'a Cell<Buffer>) -> Borrowed<'a> {
-        Borrowed { inner: self, cell, buffer: cell.take() }
+        Borrowed { inner: self, cell, first: self.take_out(cell), buffer: cell.take() }
+    }
+
+    /// Marks the output as out of its cell; whoever is the first says so when it is back.
+    pub(super) fn take_out(&self, cell: &Cell<Buffer>) -> bool {
+        let first = std::ptr::eq(cell, &self.output) && !self.has(State::OUTPUT_OUT);
+        if first {
+            self.set(State::OUTPUT_OUT, true);
+        }
+        first
+    }
+
+    /// Whether nothing waits to be sent.
+    fn is_flushed(&self) -> bool {
+        self.peek_len(&self.output) == 0 && !self.has(State::OUTPUT_OUT)
     }
 
     /// Puts a buffer back where it was taken from; what came in the meantime stands behind it. That of a stream that
@@ -230,18 +248,18 @@ impl Inner {
         if self.id.get() != UNSTARTED {
             return Ok(());
         }
-        let fd = self.fd.get();
-        let id = self.handle.insert(Kind::Fd, fd, What::empty(), Callback::Source(self.clone()))?;
+        let id =
+            self.handle.insert(Kind::Fd, self.fd.get(), What::empty(), Callback::Source(self.clone()))?;
         self.id.set(id);
-        if fd >= 0 {
-            self.watched.set(self.wanted());
-            self.handle.set_interest(id, self.watched.get());
-            if let Err(error) = self.handle.add_io(id) {
-                self.free();
-                return Err(error);
-            }
+        if let Err(error) = self.try_update() {
+            // As if it had not been tried: the fd and the callbacks are still the stream's.
+            let slot = self.handle.remove_slot(id.0);
+            self.id.set(UNSTARTED);
+            self.watched.set(What::empty());
+            self.set(State::HELD, false);
+            drop(slot);
+            return Err(error);
         }
-        self.update();
         if !self.due.get().is_empty() {
             self.handle.activate_internal(id);
         }
@@ -250,22 +268,32 @@ impl Inner {
 
     pub(super) fn enable(self: &Rc<Self>, direction: Direction) -> Result<(), Error> {
         self.start()?;
-        if direction.contains(Direction::READ) && !self.has(State::READ_ENABLED) {
-            self.set(State::READ_ENABLED, true);
-            self.touch_read();
-            self.ask_partner();
-            if self.has(State::UNTOLD_EOF) {
-                self.set(State::UNTOLD_EOF, false);
-                self.set(State::EOF, true);
-                self.raise(Due::READ_EOF);
-            }
-        }
-        if direction.contains(Direction::WRITE) && !self.has(State::WRITE_ENABLED) {
-            self.set(State::WRITE_ENABLED, true);
+        let before = self.state.get();
+        self.set(
+            State::READ_ENABLED,
+            before.contains(State::READ_ENABLED) || direction.contains(Direction::READ),
+        );
+        self.set(
+            State::WRITE_ENABLED,
+            before.contains(State::WRITE_ENABLED) || direction.contains(Direction::WRITE),
+        );
+        if direction.contains(Direction::WRITE) && !before.contains(State::WRITE_ENABLED) {
             self.touch_write();
-            self.output_changed();
         }
-        self.update();
+        if let Err(error) = self.try_update() {
+            for flag in [State::READ_ENABLED, State::WRITE_ENABLED] {
+                self.set(flag, before.contains(flag));
+            }
+            self.update();
+            return Err(error);
+        }
+        if self.has(State::UNTOLD_EOF) && self.has(State::READ_ENABLED) {
+            self.set(State::UNTOLD_EOF, false);
+            self.set(State::EOF, true);
+            self.raise(Due::READ_EOF);
+        }
+        self.output_changed();
+        self.input_changed();
         Ok(())
     }
 
@@ -297,7 +325,7 @@ impl Inner {
         let old = self.callbacks.replace(callbacks);
         let closures = self.take_closures();
         if starts {
-            // A stream with a callback is the loop's; a refusal is met again by enable, which reports it.
+            // A stream with a callback is the loop's.
             let _ = self.start();
         }
         drop((old, closures));
@@ -347,8 +375,14 @@ impl Inner {
 
     /// The output may have grown: it is sent at the end of the stream's own step, or with the flush list.
     pub(super) fn output_changed(self: &Rc<Self>) {
-        if self.is_freed() || self.peek_len(&self.output) == 0 {
+        if self.is_freed() {
             return;
+        }
+        if self.peek_len(&self.output) == 0 {
+            if !self.has(State::IN_STEP) {
+                self.finish_if_flushed();
+            }
+            return self.update();
         }
         if self.over_full() && self.rare(None, |rare| rare.cause).is_none() {
             self.fail(Cause::OutputFull, Due::ERROR);
@@ -360,11 +394,9 @@ impl Inner {
     }
 
     pub(super) fn push_unflushed(self: &Rc<Self>) {
-        if !self.has(State::UNFLUSHED) {
+        if !self.has(State::UNFLUSHED) && self.start().is_ok() {
             self.set(State::UNFLUSHED, true);
-            if self.start().is_ok() {
-                self.handle.push_unflushed(self.handle.priority(self.id.get()), self.clone());
-            }
+            self.handle.push_unflushed(self.handle.priority(self.id.get()), self.clone());
         }
     }
 
@@ -373,7 +405,7 @@ impl Inner {
             return;
         }
         let failed = self.due.get().intersects(Due::WRITE_ERROR | Due::ERROR);
-        if self.peek_len(&self.output) == 0 || failed || !self.has(State::WRITE_ENABLED) {
+        if self.is_flushed() || failed || !self.has(State::WRITE_ENABLED) {
             self.free();
         } else {
             self.set(State::CLOSE_AFTER_FLUSH, true);
@@ -386,7 +418,7 @@ impl Inner {
         if self.is_freed() || self.has(State::WRITE_SHUT) {
             return;
         }
-        if self.peek_len(&self.output) == 0 && !self.has(State::CONNECTING) {
+        if self.is_flushed() && !self.has(State::CONNECTING) {
             self.shutdown_now();
             self.free_if_over();
         } else {
@@ -495,7 +527,7 @@ impl Inner {
         if self.is_freed() || !self.due.get().is_empty() {
             return;
         }
-        if self.peek_len(&self.output) == 0 {
+        if self.is_flushed() {
             if self.has(State::CLOSE_AFTER_FLUSH) {
                 self.free();
                 return;
@@ -554,7 +586,8 @@ impl Inner {
         self.rare_mut(|rare| {
             if direction.contains(Direction::READ) {
                 rare.read_low = low;
-                rare.read_high = high.unwrap_or(usize::MAX);
+                // A mark below the other would pause for ever before the first callback.
+                rare.read_high = high.map_or(usize::MAX, |high| high.max(low));
             }
             if direction.contains(Direction::WRITE) {
                 rare.write_low = low;
@@ -593,8 +626,10 @@ impl Inner {
 
     /// When each timeout passes: reading, writing.
     pub(super) fn timeouts(&self) -> (Time, Time) {
-        let reading = self.wants_read();
-        let writing = self.may_write() && self.peek_len(&self.output) > 0;
+        let reading = self.may_read();
+        // A connect that gets nowhere is output that waits, whether or not there is any yet.
+        let connecting = self.has(State::CONNECTING) && self.has(State::WRITE_ENABLED);
+        let writing = connecting || self.may_write() && self.peek_len(&self.output) > 0;
         self.rare((Time::NEVER, Time::NEVER), |rare| {
             let read = rare.read_timeout.filter(|_| reading);
             let write = rare.write_timeout.filter(|_| writing);
@@ -633,24 +668,55 @@ impl Inner {
         what
     }
 
-    /// Tells the loop what this stream waits for and whether it keeps the loop running.
+    /// Tells the loop what this stream waits for and whether it keeps the loop running. What the backend refuses is
+    /// an error event.
     pub(super) fn update(&self) {
-        if self.id.get() == UNSTARTED || self.is_freed() {
-            return;
+        if let Err(error) = self.try_update() {
+            self.set(State::READ_ENABLED | State::WRITE_ENABLED | State::CONNECTING, false);
+            let cause = match &error {
+                Error::Io(error) => Cause::of(error),
+                _ => Cause::Lost,
+            };
+            self.fail(cause, Due::ERROR);
+            // Nothing is wanted any more, so nothing is refused.
+            let _ = self.try_update();
         }
-        let wanted = self.wanted();
-        if wanted != self.watched.get() && self.fd.get() >= 0 {
+    }
+
+    fn try_update(&self) -> Result<(), Error> {
+        let id = self.id.get();
+        if id == UNSTARTED || self.is_freed() {
+            return Ok(());
+        }
+        let (wanted, before) = (self.wanted(), self.watched.get());
+        if wanted != before {
             self.watched.set(wanted);
-            self.handle.set_interest(self.id.get(), wanted);
+            if wanted.contains(What::READ) && !before.contains(What::READ) {
+                // The time in which nothing was asked for does not count.
+                self.touch_read();
+            }
+            if self.fd.get() >= 0 {
+                self.handle.set_interest(id, wanted);
+                if !self.has(State::REGISTERED) && !wanted.is_empty() {
+                    // Only now, so that a refusal is told to whoever asked first.
+                    if let Err(error) = self.handle.add_io(id) {
+                        self.watched.set(before);
+                        self.handle.set_interest(id, before);
+                        return Err(error);
+                    }
+                    self.set(State::REGISTERED, true);
+                }
+            }
         }
         let held = self.wants_read()
             || self.has(State::CONNECTING)
             || self.may_write() && self.peek_len(&self.output) > 0;
         if held != self.has(State::HELD) {
             self.set(State::HELD, held);
-            self.handle.set_held(self.id.get(), held);
+            self.handle.set_held(id, held);
         }
         self.rearm();
+        Ok(())
     }
 
     // The end.
@@ -681,6 +747,7 @@ impl Inner {
 pub(super) struct Borrowed<'a> {
     inner: &'a Inner,
     cell: &'a Cell<Buffer>,
+    first: bool,
     buffer: Buffer,
 }
 
@@ -701,6 +768,9 @@ impl DerefMut for Borrowed<'_> {
 impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
         self.inner.put_back(self.cell, std::mem::take(&mut self.buffer));
+        if self.first {
+            self.inner.set(State::OUTPUT_OUT, false);
+        }
     }
 }
 

@@ -181,6 +181,7 @@ impl BufferEvent {
             Err(error) => return Err(error.into()),
         };
         let stream = BufferEvent::made(handle, fd, state);
+        stream.inner.touch_write();
         stream.inner.start()?;
         if let Some(error) = refused {
             stream.inner.connect_failed(&error);
@@ -327,7 +328,7 @@ impl BufferEvent {
     }
 
     /// Sets the marks of one or both directions. Reading: the read callback waits for `low` bytes, and reading pauses
-    /// while the input holds `high` (`None`: only `max_input` bounds it). Writing: the write callback comes when no more
+    /// while the input holds `high` (`None`: only `max_input` bounds it; at least `low`). Writing: the write callback comes when no more
     /// than `low` bytes are left; `high` is for whoever fills the output.
     #[doc(alias = "bufferevent_setwatermark")]
     pub fn set_watermark(&self, direction: Direction, low: usize, high: Option<usize>) {
@@ -343,7 +344,9 @@ impl BufferEvent {
         });
     }
 
-    /// Sets how long reading, and writing while output is pending, may stand still before a `TIMEOUT` event.
+    /// Sets how long reading, and writing while output is pending or a connect is under way, may stand still before a
+    /// `TIMEOUT` event. Reading that is disabled, or paused by the high mark, does not stand still: its time starts anew
+    /// afterwards.
     #[doc(alias = "bufferevent_set_timeouts")]
     pub fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) {
         self.inner.set_timeouts(read, write);
@@ -481,13 +484,17 @@ pub struct BufferGuard {
     buffer: Buffer,
     is_input: bool,
     was_empty: bool,
+    /// Whether this is who took the output out of its cell.
+    first: bool,
 }
 
 impl BufferGuard {
     fn take(inner: &Rc<Inner>, is_input: bool) -> BufferGuard {
-        let buffer = BufferGuard::cell(inner, is_input).take();
+        let cell = BufferGuard::cell(inner, is_input);
+        let first = inner.take_out(cell);
+        let buffer = cell.take();
         let was_empty = buffer.is_empty();
-        BufferGuard { inner: inner.clone(), buffer, is_input, was_empty }
+        BufferGuard { inner: inner.clone(), buffer, is_input, was_empty, first }
     }
 
     fn cell(inner: &Inner, is_input: bool) -> &Cell<Buffer> {
@@ -512,11 +519,15 @@ impl DerefMut for BufferGuard {
 impl Drop for BufferGuard {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
+        let grown = self.was_empty && !buffer.is_empty();
         self.inner.put_back(BufferGuard::cell(&self.inner, self.is_input), buffer);
+        if self.first {
+            self.inner.set(State::OUTPUT_OUT, false);
+        }
         if self.is_input {
             self.inner.input_changed();
         } else {
-            if self.was_empty {
+            if grown {
                 self.inner.touch_write();
             }
             self.inner.output_changed();

@@ -119,6 +119,8 @@ impl Inner {
         match self.handle.sys().take_error(self.fd.get()) {
             Ok(None) => {
                 self.set(State::CONNECTING, false);
+                // What was written before has waited for the connection, not for the peer.
+                self.touch_write();
                 Due::CONNECTED
             }
             Ok(Some(error)) | Err(error) => {
