@@ -56,6 +56,8 @@ bitflags! {
         const OUTPUT_OUT = 0x2_0000;
         /// The fd stands with the loop.
         const REGISTERED = 0x4_0000;
+        /// The output is over its bound, and the callbacks were or will be told.
+        const OVERFULL = 0x8_0000;
     }
 }
 
@@ -294,6 +296,10 @@ impl Inner {
         }
         self.output_changed();
         self.input_changed();
+        if !self.has(State::IN_STEP) {
+            // It may be full as it is.
+            self.check_input_full();
+        }
         Ok(())
     }
 
@@ -369,7 +375,7 @@ impl Inner {
         self.write(|output| output.with_tail(room, self.handle.pool(), f))
     }
 
-    fn over_full(&self) -> bool {
+    pub(super) fn over_full(&self) -> bool {
         self.peek_len(&self.output) > self.rare(DEFAULT_MAX, |rare| rare.max_output)
     }
 
@@ -384,9 +390,11 @@ impl Inner {
             }
             return self.update();
         }
-        if self.over_full() && self.rare(None, |rare| rare.cause).is_none() {
+        let over_full = self.over_full();
+        if over_full && !self.has(State::OVERFULL) {
             self.fail(Cause::OutputFull, Due::ERROR);
         }
+        self.set(State::OVERFULL, over_full);
         if self.may_write() && !self.has(State::BLOCKED | State::IN_STEP) {
             self.push_unflushed();
         }
@@ -580,7 +588,19 @@ impl Inner {
         self.update();
     }
 
-    // Time.
+    // Bounds and marks.
+
+    pub(super) fn set_max(self: &Rc<Self>, max_input: Option<usize>, max_output: Option<usize>) {
+        self.rare_mut(|rare| {
+            rare.max_input = max_input.unwrap_or(usize::MAX);
+            rare.max_output = max_output.unwrap_or(usize::MAX);
+        });
+        self.output_changed();
+        self.input_changed();
+        if !self.has(State::IN_STEP) {
+            self.check_input_full();
+        }
+    }
 
     pub(super) fn set_watermark(self: &Rc<Self>, direction: Direction, low: usize, high: Option<usize>) {
         self.rare_mut(|rare| {
@@ -595,6 +615,8 @@ impl Inner {
         });
         self.input_changed();
     }
+
+    // Time.
 
     pub(super) fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) {
         let now = self.handle.cached_now();

@@ -23,6 +23,10 @@ use crate::sys::Address;
 use inner::{Inner, State};
 pub use transport::Transport;
 
+/// A write of so few bytes is copied behind what is there: a piece of its own costs more, and only so many pieces
+/// leave in one call.
+const COPIED: usize = 128;
+
 bitflags! {
     /// What happened to a stream besides data: libevent's `BEV_EVENT_*`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -281,7 +285,13 @@ impl BufferEvent {
     #[doc(alias = "bufferevent_write_buffer")]
     pub fn write(&self, data: impl Into<Buffer>) -> Result<(), Error> {
         let mut data = data.into();
-        self.inner.write(|output| output.add_buffer(&mut data))
+        self.inner.write(|output| {
+            if data.len() <= COPIED && !output.is_empty() {
+                data.chunks().for_each(|piece| output.add(piece));
+            } else {
+                output.add_buffer(&mut data);
+            }
+        })
     }
 
     /// Appends what `f` writes at the end of the output, in place: at least `room` bytes are free there.
@@ -335,13 +345,11 @@ impl BufferEvent {
         self.inner.set_watermark(direction, low, high);
     }
 
-    /// Bounds what the stream may hold: more input than `max_input` that nobody takes, or more output than
-    /// `max_output`, is an `ERROR` event. `None` is no bound; both are 16 MiB at first.
+    /// Bounds what the stream may hold: as much input as `max_input` that nobody takes, or more output than
+    /// `max_output`, is an `ERROR` event. Input that is full is not read any more until it is enabled again; a high mark
+    /// up to `max_input` pauses in silence instead. `None` is no bound; both are 16 MiB at first.
     pub fn set_max(&self, max_input: Option<usize>, max_output: Option<usize>) {
-        self.inner.rare_mut(|rare| {
-            rare.max_input = max_input.unwrap_or(usize::MAX);
-            rare.max_output = max_output.unwrap_or(usize::MAX);
-        });
+        self.inner.set_max(max_input, max_output);
     }
 
     /// Sets how long reading, and writing while output is pending or a connect is under way, may stand still before a

@@ -246,6 +246,9 @@ impl Inner {
         drop(output);
         if sent > 0 {
             self.touch_write();
+            if self.has(State::OVERFULL) {
+                self.set(State::OVERFULL, self.over_full());
+            }
             if self.peek_len(&self.output) <= self.rare(0, |rare| rare.write_low) {
                 due |= Due::WRITE;
             }
