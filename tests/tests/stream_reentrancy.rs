@@ -335,3 +335,234 @@ fn kinds() -> impl Iterator<Item = (Kind, bool)> {
     let objects = KINDS.into_iter().map(|kind| (kind, false));
     objects.chain(KINDS.into_iter().filter(|kind| *kind != Kind::Deadline).map(|kind| (kind, true)))
 }
+
+#[test]
+fn a_neighbour_freed_in_the_same_batch_is_not_called() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let streams: Vec<_> = (0..2).map(|_| bed.stream(&base)).collect();
+        let called = Rc::new(Cell::new(0));
+        for n in 0..2 {
+            let (called, neighbour) = (called.clone(), streams[1 - n].0.clone());
+            streams[n].0.set_read_cb(move |_| {
+                called.set(called.get() + 1);
+                neighbour.free();
+            });
+            streams[n].0.enable(Direction::READ).unwrap();
+        }
+        for (_, peer) in &streams {
+            peer.write_all(b"x");
+        }
+        bed.settle(&mut base);
+        assert_eq!(called.get(), 1);
+        assert_eq!(streams.iter().filter(|(stream, _)| stream.is_freed()).count(), 1);
+    });
+}
+
+#[test]
+fn a_stream_written_to_by_a_neighbour_and_freed_in_the_same_batch_sends_nothing() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (stream, peer) = bed.stream(&base);
+        let (other, end) = bed.stream(&base);
+        stream.set_read_cb(move |_| {
+            other.write("lost").unwrap();
+            other.free();
+        });
+        stream.enable(Direction::READ).unwrap();
+        peer.write_all(b"x");
+        bed.settle(&mut base);
+        assert_eq!(end.read(), (vec![], true));
+    });
+}
+
+#[test]
+fn a_guard_held_across_writes_keeps_the_order_of_the_bytes() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (stream, peer) = bed.stream(&base);
+        let mut output = stream.output();
+        output.add(b"1");
+        stream.write("3").unwrap();
+        output.add(b"2");
+        // The loop runs meanwhile: what was written apart from the guard may leave first, and nothing is lost.
+        drop(output);
+        stream.write("4").unwrap();
+        assert_eq!(read_n(bed, &mut base, &peer, 4), b"1234");
+        let held = stream.output();
+        stream.write("5").unwrap();
+        assert_eq!(read_n(bed, &mut base, &peer, 1), b"5");
+        drop(held);
+        let mut input = stream.input();
+        stream.enable(Direction::READ).unwrap();
+        peer.write_all(b"later");
+        bed.run_until(&mut base, || stream.pending_input() == 5);
+        input.add(b"first ");
+        drop(input);
+        assert_eq!(stream.read_buffer(), "first later");
+    });
+}
+
+/// Says "dropped" in the end, and uses the stream to do so.
+struct Talkative(BufferEvent, Seen);
+impl Drop for Talkative {
+    fn drop(&mut self) {
+        self.1.push("dropped");
+        let _ = self.0.write("x");
+        self.0.set_read_cb(|_| {});
+        self.0.free();
+    }
+}
+
+#[test]
+fn what_drops_with_a_callback_may_use_the_stream() {
+    each_backend(|bed| {
+        let base = bed.base();
+        for how in 0..5 {
+            let (stream, _peer) = bed.stream(&base);
+            let seen = Seen::new();
+            let talkative = Talkative(stream.clone(), seen.clone());
+            stream.set_read_cb(move |_| {
+                let _ = &talkative;
+            });
+            match how {
+                0 => stream.set_read_cb(|_| {}),
+                1 => stream.clear_callbacks(),
+                2 => stream.set_callbacks(Recorder::new(&Seen::new())),
+                _ => stream.free(),
+            }
+            assert_eq!(seen.take(), ["dropped"]);
+            assert!(stream.is_freed());
+        }
+    });
+}
+
+#[test]
+fn callbacks_that_capture_their_own_handle_go_with_the_loop() {
+    each_backend(|bed| {
+        let base = bed.base();
+        let canary = Canary::new();
+        let (object, closures, connecting, fresh) = (
+            bed.stream(&base),
+            bed.stream(&base),
+            BufferEvent::pair(&base).unwrap(),
+            BufferEvent::pair(&base).unwrap(),
+        );
+        struct Own(BufferEvent, Canary);
+        impl Callbacks for Own {
+            fn on_read(&mut self, _: &BufferEvent) {
+                let _ = (&self.0, &self.1);
+            }
+        }
+        object.0.set_callbacks(Own(object.0.clone(), canary.clone()));
+        let own = || (closures.0.clone(), canary.clone());
+        let (a, b, c) = (own(), own(), own());
+        closures.0.set_read_cb(move |_| drop(a.clone()));
+        closures.0.set_write_cb(move |_| drop(b.clone()));
+        closures.0.set_event_cb(move |_, _| drop(c.clone()));
+        // Each end's callback holds the other end.
+        connecting.0.set_callbacks(Own(connecting.1.clone(), canary.clone()));
+        connecting.1.set_callbacks(Own(connecting.0.clone(), canary.clone()));
+        fresh.0.set_callbacks(Own(fresh.0.clone(), canary.clone()));
+        assert_eq!(canary.alive(), 7);
+        drop(base);
+        assert_eq!(canary.alive(), 0);
+    });
+}
+
+#[test]
+fn a_panic_in_a_callback_leaves_the_others_of_the_batch_and_their_output() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let streams: Vec<_> = (0..5).map(|_| bed.stream(&base)).collect();
+        let relays: Vec<_> = (0..5).map(|_| bed.stream(&base)).collect();
+        let canary = Canary::new();
+        for (n, (stream, peer)) in streams.iter().enumerate() {
+            let (canary, relay) = (canary.clone(), relays[n].0.clone());
+            stream.set_read_cb(move |bev| {
+                let _ = &canary;
+                bev.read_buffer();
+                relay.write("relayed").unwrap();
+                assert!(n != 2, "on purpose");
+            });
+            stream.enable(Direction::READ).unwrap();
+            peer.write_all(b"x");
+        }
+        let mut panics = 0;
+        for _ in 0..50 {
+            panics += usize::from(catch_unwind(AssertUnwindSafe(|| bed.settle(&mut base))).is_err());
+        }
+        assert_eq!((panics, canary.alive()), (1, 4));
+        for (n, ((stream, peer), (_, relayed))) in streams.iter().zip(&relays).enumerate() {
+            assert_eq!(relayed.read(), (b"relayed".to_vec(), false), "{n}");
+            assert_eq!((stream.is_freed(), peer.read().1), (n == 2, n == 2));
+        }
+    });
+}
+
+#[test]
+fn a_panic_of_released_memory_frees_that_stream_and_loses_no_other_of_the_flush() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let _end = on_release(|name| assert!(name != 2, "on purpose"));
+        let streams: Vec<_> = (0..5).map(|_| bed.stream(&base)).collect();
+        for (n, (stream, _)) in streams.iter().enumerate() {
+            stream.write(block(n as u32, b'a', 2000)).unwrap();
+        }
+        let mut panics = 0;
+        for _ in 0..50 {
+            panics += usize::from(catch_unwind(AssertUnwindSafe(|| bed.settle(&mut base))).is_err());
+        }
+        assert_eq!(panics, 1);
+        for (n, (stream, peer)) in streams.iter().enumerate() {
+            let (bytes, end) = peer.read();
+            assert_eq!((stream.is_freed(), bytes.len(), end), (n == 2, 2000, n == 2), "{n}");
+        }
+        streams[3].0.write("more").unwrap();
+        assert_eq!(read_n(bed, &mut base, &streams[3].1, 4), b"more");
+    });
+}
+
+#[test]
+fn a_callback_may_stop_the_loop_and_its_output_leaves() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (stream, peer) = bed.stream(&base);
+        let (other, end) = bed.stream(&base);
+        stream.set_read_cb(move |bev| {
+            bev.read_buffer();
+            bev.write("mine").unwrap();
+            other.write("theirs").unwrap();
+            bev.handle().loopbreak().unwrap();
+        });
+        stream.enable(Direction::READ).unwrap();
+        peer.write_all(b"x");
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Break);
+        assert_eq!((peer.read().0, end.read().0), (b"mine".to_vec(), b"theirs".to_vec()));
+    });
+}
+
+#[test]
+fn a_callback_may_add_events_and_streams_from_within_a_release() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (stream, peer) = bed.stream(&base);
+        let fired = Rc::new(Cell::new(false));
+        let (flag, handle) = (fired.clone(), base.handle());
+        let _end = on_release(move |_| {
+            let flag = flag.clone();
+            handle.once(-1, event_core::What::empty(), None, move |_| flag.set(true)).unwrap();
+            let (one, other) = BufferEvent::pair(&handle).unwrap();
+            other.set_callbacks(tests::streams::Echo);
+            other.enable(Direction::READ).unwrap();
+            one.write("x").unwrap();
+            one.close_after_flush();
+        });
+        stream.write(block(0, b'a', 2000)).unwrap();
+        stream.close_after_flush();
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert!(fired.get());
+        let (bytes, end) = peer.read();
+        assert!(bytes == [b'a'; 2000] && end);
+    });
+}
