@@ -351,6 +351,7 @@ impl Inner {
         let cb = self.error_cb.borrow_mut().take();
         match cb {
             Some(mut cb) => {
+                self.handle.note_progress();
                 cb(&Listener { inner: self.clone() }, error);
                 let unwanted = {
                     let mut slot = self.error_cb.borrow_mut();
