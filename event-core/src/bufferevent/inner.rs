@@ -78,6 +78,8 @@ bitflags! {
         const DEADLINE = 0x200;
         /// The other end of a pair has put something into the input; whether that is a `READ` is seen in the step.
         const ARRIVED = 0x400;
+        /// A transport may hold more than it gave.
+        const AGAIN = 0x800;
     }
 }
 
@@ -683,9 +685,11 @@ impl Inner {
         let blocked = self.has(State::BLOCKED) && self.may_write() && self.peek_len(&self.output) > 0;
         what.set(What::WRITE, blocked || self.has(State::CONNECTING));
         if self.has(State::TRANSPORT) && !self.is_freed() {
-            what |= self.rare(What::empty(), |rare| {
-                rare.transport.as_ref().map_or(What::empty(), |transport| transport.want())
-            });
+            let own = self.with_transport(|transport| Ok(transport.want())).unwrap_or_default();
+            if !own.is_empty() {
+                // It knows better what a write waits for.
+                what = own | what & What::READ;
+            }
         }
         what
     }
@@ -716,6 +720,10 @@ impl Inner {
             if wanted.contains(What::READ) && !before.contains(What::READ) {
                 // The time in which nothing was asked for does not count.
                 self.touch_read();
+                if self.has(State::TRANSPORT) {
+                    // It may hold bytes from before.
+                    self.raise(Due::AGAIN);
+                }
             }
             if self.fd.get() >= 0 {
                 self.handle.set_interest(id, wanted);

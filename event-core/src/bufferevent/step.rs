@@ -51,11 +51,20 @@ impl Source for Inner {
                 due |= self.finish_connect();
             }
         } else {
-            if ready.intersects(Ready::READ | Ready::CLOSED) {
+            let (mut reads, mut writes) =
+                (ready.intersects(Ready::READ | Ready::CLOSED), ready.contains(Ready::WRITE));
+            if self.has(State::TRANSPORT) {
+                // Either may be what either direction waits for, and it may hold bytes that its fd tells nothing of.
+                let any = reads || writes;
+                (reads, writes) = (any || due.contains(Due::AGAIN), any);
+                due.remove(Due::AGAIN);
+            }
+            if reads {
                 due |= if self.may_read() { self.fill() } else { self.look_for_hangup(ready) };
             }
-            if ready.contains(Ready::WRITE) {
+            if writes {
                 self.set(State::BLOCKED, false);
+                due |= self.nudge_transport();
                 due |= self.drain_out();
             }
         }
@@ -140,6 +149,7 @@ impl Inner {
             most.saturating_sub(input.len())
         };
         let before = input.len();
+        let mut more = false;
         for _ in 0..READS_PER_VISIT {
             if left == 0 {
                 break;
@@ -152,11 +162,15 @@ impl Inner {
                 }
                 Ok((n, filled)) => {
                     left -= n.min(left);
+                    more = filled;
                     if !filled {
                         break;
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    more = false;
+                    break;
+                }
                 Err(error) => {
                     self.set(State::READ_ENABLED, false);
                     self.rare_mut(|rare| rare.cause = Some(Cause::of(&error)));
@@ -167,7 +181,12 @@ impl Inner {
         }
         let len = input.len();
         drop(input);
+        if more && self.has(State::TRANSPORT) {
+            // The visit stopped before the transport did, and what that holds makes no fd readable.
+            self.raise(Due::AGAIN);
+        }
         if len > before {
+            self.handle.note_progress();
             self.touch_read();
             if len >= self.rare(0, |rare| rare.read_low) {
                 due |= Due::READ;
@@ -254,6 +273,21 @@ impl Inner {
             }
         }
         due
+    }
+
+    /// Lets a transport go on with what it does on its own account when there is no output that would.
+    fn nudge_transport(&self) -> Due {
+        if !self.has(State::TRANSPORT) || self.is_freed() || self.peek_len(&self.output) > 0 {
+            return Due::empty();
+        }
+        match self.with_transport(|transport| transport.poll_write(&mut Buffer::new(), 0)) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                self.set(State::WRITE_ENABLED, false);
+                self.rare_mut(|rare| rare.cause = Some(Cause::of(&error)));
+                Due::WRITE_ERROR
+            }
+            _ => Due::empty(),
+        }
     }
 
     /// One write: how much was taken, and whether that was all that was offered.
