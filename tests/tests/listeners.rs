@@ -402,3 +402,47 @@ fn a_listening_socket_may_be_brought_along() {
         assert!(matches!(in_use, Err(Error::Io(e)) if e.raw_os_error() == Some(libc::EADDRINUSE)));
     });
 }
+
+thread_local! {
+    static LINES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    static VICTIM: RefCell<Option<Listener>> = const { RefCell::new(None) };
+}
+
+/// Keeps each thread's lines apart, and frees a listener from within: a sink is user code.
+struct Sink;
+impl log::Log for Sink {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+    fn log(&self, record: &log::Record<'_>) {
+        LINES.with(|lines| lines.borrow_mut().push(record.args().to_string()));
+        let victim = VICTIM.take();
+        if let Some(victim) = victim {
+            victim.free();
+        }
+    }
+    fn flush(&self) {}
+}
+
+#[test]
+fn a_shortage_is_logged_once_and_the_log_may_free_the_listener() {
+    log::set_logger(&Sink).unwrap();
+    log::set_max_level(log::LevelFilter::Warn);
+    for frees in [false, true] {
+        let sim = Sim::new(1);
+        let mut base = sim.event_base().unwrap();
+        let (listener, kept) = keeper(&base);
+        let _peer = sim.connect(&listener.local_address().unwrap()).unwrap();
+        sim.set_open_file_limit(sim.open_fds().len());
+        VICTIM.set(frees.then(|| listener.clone()));
+        let handle = base.handle();
+        base.once(-1, event_core::What::empty(), Some(5000 * MS), move |_| handle.loopexit(None).unwrap())
+            .unwrap();
+        LINES.take();
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Exit);
+        let lines = LINES.take();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains("rests"));
+        assert_eq!((listener.fd().is_none(), kept.borrow().len()), (frees, 0));
+    }
+}
