@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::clock::Time;
 use crate::error::Error;
 use crate::interest::{Ready, What};
 use crate::reactor::{Callback, EventId, Kind, LoopHandle, Source};
-use crate::sys::{Address, ListenOptions};
+use crate::sys::{Address, FileId, ListenOptions};
 
 /// Asked of the kernel, which may allow fewer (`net.core.somaxconn` on Linux): enough for a burst of new clients.
 const BACKLOG: i32 = 4096;
@@ -25,6 +25,9 @@ const ACCEPTS_PER_TURN: usize = 64;
 /// How long accepting rests when no descriptor is to be had. Short enough that a client waits no longer than it would
 /// for a busy server, long enough that the loop does nothing else than sleep.
 const REST: Duration = Duration::from_millis(100);
+
+/// A connection that comes so soon after another is taken for one of many. A turn of a busy loop is shorter.
+const BURST: Duration = Duration::from_millis(1);
 
 type AcceptCallback = Box<dyn FnMut(&Listener, Accepted)>;
 type ErrorCallback = Box<dyn FnMut(&Listener, &io::Error)>;
@@ -100,16 +103,24 @@ struct Inner {
     id: Cell<Option<EventId>>,
     fd: Cell<RawFd>,
     enabled: Cell<bool>,
-    /// The last accept of the previous turn left something behind, perhaps: ask until the kernel says no.
-    burst: Cell<bool>,
+    /// Until then it counts as a burst, and the kernel is asked until it says no. Single connections, further apart than
+    /// that, cost one call each.
+    burst_until: Cell<Time>,
     /// Accepting rests until then; `NEVER` if it does not rest.
     rest_until: Cell<Time>,
     /// The shortage was logged; once is enough until it has passed.
     logged: Cell<bool>,
     accept_cb: RefCell<Option<AcceptCallback>>,
     error_cb: RefCell<Option<ErrorCallback>>,
-    /// Removed when the listener is freed: the socket's file, if we made it.
-    path: RefCell<Option<std::path::PathBuf>>,
+    /// Removed when the listener is freed: the socket's file, if we made it and it is still the same.
+    name: RefCell<Option<Name>>,
+}
+
+/// The file of a unix socket.
+struct Name {
+    path: PathBuf,
+    /// Which file it was when the socket was bound: somebody else's may stand there by now.
+    file: Option<FileId>,
 }
 
 impl Listener {
@@ -140,9 +151,7 @@ impl Listener {
         cb: impl FnMut(&Listener, Accepted) + 'static,
     ) -> Result<Listener, Error> {
         let path = path.as_ref().to_path_buf();
-        let listener = Listener::listen(handle, &Address::Unix(Some(path.clone())), Box::new(cb))?;
-        *listener.inner.path.borrow_mut() = Some(path);
-        Ok(listener)
+        Listener::listen(handle, &Address::Unix(Some(path)), Box::new(cb))
     }
 
     /// Takes over a socket that listens already. It is closed when the listener is freed.
@@ -158,28 +167,37 @@ impl Listener {
         handle.check()?;
         let fd = fd.into();
         handle.sys().set_nonblocking(fd.as_raw_fd())?;
-        Listener::made(handle, fd.into_raw_fd(), Box::new(cb))
+        Listener::made(handle, fd.into_raw_fd(), None, Box::new(cb))
     }
 
     fn listen(handle: &LoopHandle, address: &Address, cb: AcceptCallback) -> Result<Listener, Error> {
         handle.check()?;
         let options = ListenOptions { backlog: BACKLOG, reuse_address: true, no_delay: true };
         let fd = handle.sys().listen(address, &options)?;
-        Listener::made(handle, fd, cb)
+        let name = match address {
+            Address::Unix(Some(path)) => Some(Name { path: path.clone(), file: handle.sys().file_at(path) }),
+            _ => None,
+        };
+        Listener::made(handle, fd, name, cb)
     }
 
-    fn made(handle: &LoopHandle, fd: RawFd, cb: AcceptCallback) -> Result<Listener, Error> {
+    fn made(
+        handle: &LoopHandle,
+        fd: RawFd,
+        name: Option<Name>,
+        cb: AcceptCallback,
+    ) -> Result<Listener, Error> {
         let inner = Rc::new(Inner {
             handle: handle.clone(),
             id: Cell::new(None),
             fd: Cell::new(fd),
             enabled: Cell::new(false),
-            burst: Cell::new(false),
+            burst_until: Cell::new(Time::default()),
             rest_until: Cell::new(Time::NEVER),
             logged: Cell::new(false),
             accept_cb: RefCell::new(Some(cb)),
             error_cb: RefCell::new(None),
-            path: RefCell::new(None),
+            name: RefCell::new(name),
         });
         let id = handle.insert(Kind::Fd, fd, What::empty(), Callback::Source(inner.clone()))?;
         inner.id.set(Some(id));
@@ -196,7 +214,8 @@ impl Listener {
     /// Replaces the callback; in the callback itself, the running one is dropped when it returns.
     #[doc(alias = "evconnlistener_set_cb")]
     pub fn set_cb(&self, cb: impl FnMut(&Listener, Accepted) + 'static) {
-        let old = self.inner.accept_cb.replace(Some(Box::new(cb)));
+        let cb: AcceptCallback = Box::new(cb);
+        let old = if self.inner.is_freed() { Some(cb) } else { self.inner.accept_cb.replace(Some(cb)) };
         drop(old);
     }
 
@@ -204,7 +223,8 @@ impl Listener {
     /// works again. Accepting rests for 100 ms at a time meanwhile. Without it a warning is logged.
     #[doc(alias = "evconnlistener_set_error_cb")]
     pub fn set_error_cb(&self, cb: impl FnMut(&Listener, &io::Error) + 'static) {
-        let old = self.inner.error_cb.replace(Some(Box::new(cb)));
+        let cb: ErrorCallback = Box::new(cb);
+        let old = if self.inner.is_freed() { Some(cb) } else { self.inner.error_cb.replace(Some(cb)) };
         drop(old);
     }
 
@@ -261,11 +281,13 @@ impl fmt::Debug for Listener {
 
 impl Source for Inner {
     fn ready(self: Rc<Self>, handle: &LoopHandle, ready: Ready) {
-        if ready.contains(Ready::TIMEOUT) && self.rest_until.get() <= handle.cached_now() {
+        let rested = ready.contains(Ready::TIMEOUT) && self.rest_until.get() <= handle.cached_now();
+        if rested {
             self.rest_until.set(Time::NEVER);
             self.update();
         }
-        if ready.intersects(Ready::READ | Ready::CLOSED) {
+        // After a rest it is tried at once: as long as that fails nothing is asked of the backend.
+        if rested || ready.intersects(Ready::READ | Ready::CLOSED) {
             self.accept_some();
         }
     }
@@ -288,8 +310,9 @@ impl Source for Inner {
 
 impl Inner {
     fn accept_some(self: &Rc<Self>) {
-        let most = if self.burst.get() { ACCEPTS_PER_TURN } else { 1 };
-        self.burst.set(true);
+        let now = self.handle.cached_now();
+        let most = if now < self.burst_until.get() { ACCEPTS_PER_TURN } else { 1 };
+        self.burst_until.set(now.after(BURST));
         for _ in 0..most {
             if !self.enabled.get() || self.rest_until.get() != Time::NEVER {
                 return;
@@ -301,8 +324,8 @@ impl Inner {
                     self.call(Accepted { handle: self.handle.clone(), fd, address });
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // The backlog is empty; a single connection next time costs one call, not two.
-                    self.burst.set(false);
+                    // The backlog is empty: the burst, if it was one, is over.
+                    self.burst_until.set(Time::default());
                     return;
                 }
                 Err(error) if is_the_clients(&error) => {}
@@ -328,6 +351,7 @@ impl Inner {
         let cb = self.error_cb.borrow_mut().take();
         match cb {
             Some(mut cb) => {
+                self.handle.note_progress();
                 cb(&Listener { inner: self.clone() }, error);
                 let unwanted = {
                     let mut slot = self.error_cb.borrow_mut();
@@ -372,19 +396,27 @@ impl Inner {
         let Some(id) = self.id.take() else { return };
         self.enabled.set(false);
         let slot = self.handle.remove_slot(id.0);
+        self.remove_name();
         let fd = self.fd.replace(-1);
         if fd >= 0 {
             self.handle.sys().close(fd);
         }
-        let path = self.path.borrow_mut().take();
-        if let Some(path) = path
-            && !self.handle.is_forked()
-        {
-            // Gone already is as good.
-            let _ = std::fs::remove_file(path);
-        }
         let callbacks = (self.accept_cb.borrow_mut().take(), self.error_cb.borrow_mut().take());
         drop((slot, callbacks));
+    }
+}
+
+impl Inner {
+    /// Before the socket is closed, which until then keeps its inode from being given to another file.
+    fn remove_name(&self) {
+        let name = self.name.borrow_mut().take();
+        // In the child of a fork the file is the parent's.
+        if let Some(Name { path, file }) = name
+            && !self.handle.is_forked()
+            && self.handle.sys().file_at(&path) == file
+        {
+            self.handle.sys().unlink(&path);
+        }
     }
 }
 
@@ -393,6 +425,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let fd = self.fd.replace(-1);
         if fd >= 0 {
+            self.remove_name();
             self.handle.sys().close(fd);
         }
     }

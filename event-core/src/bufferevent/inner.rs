@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::net::Shutdown;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::Duration;
@@ -47,6 +48,16 @@ bitflags! {
         const HELD = 0x2000;
         /// The write side was shut down.
         const WRITE_SHUT = 0x4000;
+        /// A callback is running and is to be put back: nobody has taken the callbacks away meanwhile.
+        const LENT = 0x8000;
+        /// The other end of a pair will write no more, which is told once this one reads.
+        const UNTOLD_EOF = 0x1_0000;
+        /// The output is out of its cell: that the cell is empty does not mean that all is sent.
+        const OUTPUT_OUT = 0x2_0000;
+        /// The fd stands with the loop.
+        const REGISTERED = 0x4_0000;
+        /// The output is over its bound, and the callbacks were or will be told.
+        const OVERFULL = 0x8_0000;
     }
 }
 
@@ -65,6 +76,10 @@ bitflags! {
         const READ_TIMEOUT = 0x080;
         const WRITE_TIMEOUT = 0x100;
         const DEADLINE = 0x200;
+        /// The other end of a pair has put something into the input; whether that is a `READ` is seen in the step.
+        const ARRIVED = 0x400;
+        /// A transport may hold more than it gave.
+        const AGAIN = 0x800;
     }
 }
 
@@ -147,17 +162,50 @@ impl Inner {
         len
     }
 
-    /// Puts a buffer back where it was taken from; what came in the meantime stands behind it.
-    pub(super) fn put_back(cell: &Cell<Buffer>, mut buffer: Buffer) {
-        let mut later = cell.take();
-        if !later.is_empty() {
-            buffer.add_buffer(&mut later);
-        }
-        cell.set(buffer);
+    /// Takes a buffer out of its cell until the result is dropped.
+    pub(super) fn borrow<'a>(&'a self, cell: &'a Cell<Buffer>) -> Borrowed<'a> {
+        Borrowed { inner: self, cell, first: self.take_out(cell), buffer: cell.take() }
     }
 
+    /// Marks the output as out of its cell; whoever is the first says so when it is back.
+    pub(super) fn take_out(&self, cell: &Cell<Buffer>) -> bool {
+        let first = std::ptr::eq(cell, &self.output) && !self.has(State::OUTPUT_OUT);
+        if first {
+            self.set(State::OUTPUT_OUT, true);
+        }
+        first
+    }
+
+    /// Whether nothing waits to be sent.
+    fn is_flushed(&self) -> bool {
+        self.peek_len(&self.output) == 0 && !self.has(State::OUTPUT_OUT)
+    }
+
+    /// Puts a buffer back where it was taken from; what came in the meantime stands behind it. That of a stream that
+    /// was freed meanwhile is dropped.
+    pub(super) fn put_back(&self, cell: &Cell<Buffer>, mut buffer: Buffer) {
+        loop {
+            let mut later = cell.take();
+            if later.is_empty() {
+                break;
+            }
+            // May let go of referenced memory, whose owner may add something again.
+            buffer.add_buffer(&mut later);
+        }
+        if self.is_freed() {
+            drop(buffer);
+        } else {
+            cell.set(buffer);
+        }
+    }
+
+    /// The other end of a pair, unless it is gone.
     pub(super) fn partner(&self) -> Option<Rc<Inner>> {
-        self.rare(None, |rare| rare.partner.upgrade())
+        self.rare(None, |rare| rare.partner.upgrade()).filter(|partner| !partner.is_freed())
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.has(State::CLOSE_AFTER_FLUSH) && !self.is_freed()
     }
 
     pub(super) fn error(&self) -> Option<Error> {
@@ -186,28 +234,36 @@ impl Inner {
         state.contains(State::WRITE_ENABLED) && !state.intersects(State::CONNECTING | State::FREED)
     }
 
+    fn check(&self) -> Result<(), Error> {
+        if self.handle.is_gone() {
+            Err(Error::LoopGone)
+        } else if self.is_freed() {
+            Err(Error::Stale)
+        } else {
+            Ok(())
+        }
+    }
+
     // Starting.
 
     /// Makes the loop the owner.
     pub(super) fn start(self: &Rc<Self>) -> Result<(), Error> {
-        if self.is_freed() {
-            return Err(if self.handle.is_gone() { Error::LoopGone } else { Error::Stale });
-        }
+        self.check()?;
         if self.id.get() != UNSTARTED {
             return Ok(());
         }
-        let fd = self.fd.get();
-        let id = self.handle.insert(Kind::Fd, fd, What::empty(), Callback::Source(self.clone()))?;
+        let id =
+            self.handle.insert(Kind::Fd, self.fd.get(), What::empty(), Callback::Source(self.clone()))?;
         self.id.set(id);
-        if fd >= 0 {
-            self.watched.set(self.wanted());
-            self.handle.set_interest(id, self.watched.get());
-            if let Err(error) = self.handle.add_io(id) {
-                self.free();
-                return Err(error);
-            }
+        if let Err(error) = self.try_update() {
+            // As if it had not been tried: the fd and the callbacks are still the stream's.
+            let slot = self.handle.remove_slot(id.0);
+            self.id.set(UNSTARTED);
+            self.watched.set(What::empty());
+            self.set(State::HELD, false);
+            drop(slot);
+            return Err(error);
         }
-        self.update();
         if !self.due.get().is_empty() {
             self.handle.activate_internal(id);
         }
@@ -216,17 +272,36 @@ impl Inner {
 
     pub(super) fn enable(self: &Rc<Self>, direction: Direction) -> Result<(), Error> {
         self.start()?;
-        if direction.contains(Direction::READ) && !self.has(State::READ_ENABLED) {
-            self.set(State::READ_ENABLED, true);
-            self.touch_read();
-            self.ask_partner();
-        }
-        if direction.contains(Direction::WRITE) && !self.has(State::WRITE_ENABLED) {
-            self.set(State::WRITE_ENABLED, true);
+        let before = self.state.get();
+        self.set(
+            State::READ_ENABLED,
+            before.contains(State::READ_ENABLED) || direction.contains(Direction::READ),
+        );
+        self.set(
+            State::WRITE_ENABLED,
+            before.contains(State::WRITE_ENABLED) || direction.contains(Direction::WRITE),
+        );
+        if direction.contains(Direction::WRITE) && !before.contains(State::WRITE_ENABLED) {
             self.touch_write();
-            self.output_changed();
         }
-        self.update();
+        if let Err(error) = self.try_update() {
+            for flag in [State::READ_ENABLED, State::WRITE_ENABLED] {
+                self.set(flag, before.contains(flag));
+            }
+            self.update();
+            return Err(error);
+        }
+        if self.has(State::UNTOLD_EOF) && self.has(State::READ_ENABLED) {
+            self.set(State::UNTOLD_EOF, false);
+            self.set(State::EOF, true);
+            self.raise(Due::READ_EOF);
+        }
+        self.output_changed();
+        self.input_changed();
+        if !self.has(State::IN_STEP) {
+            // It may be full as it is.
+            self.check_input_full();
+        }
         Ok(())
     }
 
@@ -254,10 +329,11 @@ impl Inner {
             return;
         }
         let starts = callbacks.is_some();
+        self.set(State::LENT, false);
         let old = self.callbacks.replace(callbacks);
         let closures = self.take_closures();
         if starts {
-            // A stream with a callback is the loop's; a refusal is met again by enable, which reports it.
+            // A stream with a callback is the loop's.
             let _ = self.start();
         }
         drop((old, closures));
@@ -282,15 +358,13 @@ impl Inner {
     // Output.
 
     pub(super) fn write(self: &Rc<Self>, append: impl FnOnce(&mut Buffer)) -> Result<(), Error> {
-        if self.is_freed() {
-            return Err(if self.handle.is_gone() { Error::LoopGone } else { Error::Stale });
-        }
-        let mut output = self.output.take();
+        self.check()?;
+        let mut output = self.borrow(&self.output);
         if output.is_empty() {
             self.touch_write();
         }
         append(&mut output);
-        Inner::put_back(&self.output, output);
+        drop(output);
         self.output_changed();
         if self.over_full() { Err(Error::OutputFull) } else { Ok(()) }
     }
@@ -303,18 +377,26 @@ impl Inner {
         self.write(|output| output.with_tail(room, self.handle.pool(), f))
     }
 
-    fn over_full(&self) -> bool {
+    pub(super) fn over_full(&self) -> bool {
         self.peek_len(&self.output) > self.rare(DEFAULT_MAX, |rare| rare.max_output)
     }
 
     /// The output may have grown: it is sent at the end of the stream's own step, or with the flush list.
     pub(super) fn output_changed(self: &Rc<Self>) {
-        if self.is_freed() || self.peek_len(&self.output) == 0 {
+        if self.is_freed() {
             return;
         }
-        if self.over_full() && self.rare(None, |rare| rare.cause).is_none() {
+        if self.peek_len(&self.output) == 0 {
+            if !self.has(State::IN_STEP) {
+                self.finish_if_flushed();
+            }
+            return self.update();
+        }
+        let over_full = self.over_full();
+        if over_full && !self.has(State::OVERFULL) {
             self.fail(Cause::OutputFull, Due::ERROR);
         }
+        self.set(State::OVERFULL, over_full);
         if self.may_write() && !self.has(State::BLOCKED | State::IN_STEP) {
             self.push_unflushed();
         }
@@ -322,11 +404,9 @@ impl Inner {
     }
 
     pub(super) fn push_unflushed(self: &Rc<Self>) {
-        if !self.has(State::UNFLUSHED) {
+        if !self.has(State::UNFLUSHED) && self.start().is_ok() {
             self.set(State::UNFLUSHED, true);
-            if self.start().is_ok() {
-                self.handle.push_unflushed(self.handle.priority(self.id.get()), self.clone());
-            }
+            self.handle.push_unflushed(self.handle.priority(self.id.get()), self.clone());
         }
     }
 
@@ -335,7 +415,7 @@ impl Inner {
             return;
         }
         let failed = self.due.get().intersects(Due::WRITE_ERROR | Due::ERROR);
-        if self.peek_len(&self.output) == 0 || failed || !self.has(State::WRITE_ENABLED) {
+        if self.is_flushed() || failed || !self.has(State::WRITE_ENABLED) {
             self.free();
         } else {
             self.set(State::CLOSE_AFTER_FLUSH, true);
@@ -348,8 +428,9 @@ impl Inner {
         if self.is_freed() || self.has(State::WRITE_SHUT) {
             return;
         }
-        if self.peek_len(&self.output) == 0 && !self.has(State::CONNECTING) {
+        if self.is_flushed() && !self.has(State::CONNECTING) {
             self.shutdown_now();
+            self.free_if_over();
         } else {
             self.set(State::SHUTDOWN_AFTER_FLUSH, true);
         }
@@ -359,7 +440,7 @@ impl Inner {
         self.set(State::WRITE_SHUT, true);
         self.set(State::SHUTDOWN_AFTER_FLUSH, false);
         if self.has(State::PAIR) {
-            self.end_partner();
+            self.end_partner(false);
         } else if self.has(State::TRANSPORT) {
             let _ = self.with_transport(|transport| transport.shutdown(Shutdown::Write));
         } else if self.fd.get() >= 0 {
@@ -401,24 +482,81 @@ impl Inner {
     }
 
     /// The other end of a pair may have something for us.
-    fn ask_partner(&self) {
+    pub(super) fn ask_partner(&self) {
         if self.has(State::PAIR)
             && let Some(partner) = self.partner()
-            && partner.may_write()
-            && partner.peek_len(&partner.output) > 0
         {
             partner.set(State::BLOCKED, false);
-            partner.push_unflushed();
+            if partner.may_write() && partner.peek_len(&partner.output) > 0 {
+                partner.push_unflushed();
+            }
         }
     }
 
-    /// Tells the other end of a pair that no more will come.
-    fn end_partner(&self) {
-        if let Some(partner) = self.partner()
-            && !partner.has(State::EOF | State::FREED)
+    /// Tells the other end of a pair that no more will come: at once if this one is gone, else when that one reads, as
+    /// on a socket.
+    fn end_partner(&self, gone: bool) {
+        let Some(partner) = self.rare(None, |rare| rare.partner.upgrade()) else { return };
+        if partner.is_freed() {
+            return;
+        }
+        if !partner.has(State::EOF) {
+            if gone || partner.has(State::READ_ENABLED) {
+                partner.set(State::UNTOLD_EOF, false);
+                partner.set(State::EOF, true);
+                partner.raise(Due::READ_EOF);
+            } else {
+                partner.set(State::UNTOLD_EOF, true);
+            }
+        }
+        if gone {
+            // What waits there for a reader fails now.
+            partner.set(State::BLOCKED, false);
+            if partner.may_write() && partner.peek_len(&partner.output) > 0 {
+                partner.push_unflushed();
+            }
+        }
+        partner.update();
+    }
+
+    /// Input at the library's own bound that nobody took is an event, not a silent stop.
+    pub(super) fn check_input_full(&self) {
+        if !self.wants_read() || self.due.get().contains(Due::ARRIVED) {
+            return;
+        }
+        let len = self.peek_len(&self.input);
+        let (max, high) = self.rare((DEFAULT_MAX, usize::MAX), |rare| (rare.max_input, rare.read_high));
+        if len >= max && high > max {
+            self.set(State::READ_ENABLED, false);
+            self.fail(Cause::InputFull, Due::ERROR);
+        }
+    }
+
+    /// Everything is sent: what was to happen then happens, once the callbacks know.
+    pub(super) fn finish_if_flushed(self: &Rc<Self>) {
+        if self.is_freed() || !self.due.get().is_empty() {
+            return;
+        }
+        if self.is_flushed() {
+            if self.has(State::CLOSE_AFTER_FLUSH) {
+                self.free();
+                return;
+            }
+            if self.has(State::SHUTDOWN_AFTER_FLUSH) && !self.has(State::CONNECTING) {
+                self.shutdown_now();
+            }
+        }
+        self.free_if_over();
+    }
+
+    /// Both directions have ended, and the callbacks know it.
+    fn free_if_over(&self) {
+        if self.has(State::EOF)
+            && self.has(State::WRITE_SHUT)
+            && !self.has(State::IN_STEP)
+            && self.due.get().is_empty()
         {
-            partner.set(State::EOF, true);
-            partner.raise(Due::READ_EOF);
+            self.free();
         }
     }
 
@@ -452,13 +590,26 @@ impl Inner {
         self.update();
     }
 
-    // Time.
+    // Bounds and marks.
+
+    pub(super) fn set_max(self: &Rc<Self>, max_input: Option<usize>, max_output: Option<usize>) {
+        self.rare_mut(|rare| {
+            rare.max_input = max_input.unwrap_or(usize::MAX);
+            rare.max_output = max_output.unwrap_or(usize::MAX);
+        });
+        self.output_changed();
+        self.input_changed();
+        if !self.has(State::IN_STEP) {
+            self.check_input_full();
+        }
+    }
 
     pub(super) fn set_watermark(self: &Rc<Self>, direction: Direction, low: usize, high: Option<usize>) {
         self.rare_mut(|rare| {
             if direction.contains(Direction::READ) {
                 rare.read_low = low;
-                rare.read_high = high.unwrap_or(usize::MAX);
+                // A mark below the other would pause for ever before the first callback.
+                rare.read_high = high.map_or(usize::MAX, |high| high.max(low));
             }
             if direction.contains(Direction::WRITE) {
                 rare.write_low = low;
@@ -466,6 +617,8 @@ impl Inner {
         });
         self.input_changed();
     }
+
+    // Time.
 
     pub(super) fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) {
         let now = self.handle.cached_now();
@@ -497,8 +650,10 @@ impl Inner {
 
     /// When each timeout passes: reading, writing.
     pub(super) fn timeouts(&self) -> (Time, Time) {
-        let reading = self.wants_read();
-        let writing = self.may_write() && self.peek_len(&self.output) > 0;
+        let reading = self.may_read();
+        // A connect that gets nowhere is output that waits, whether or not there is any yet.
+        let connecting = self.has(State::CONNECTING) && self.has(State::WRITE_ENABLED);
+        let writing = connecting || self.may_write() && self.peek_len(&self.output) > 0;
         self.rare((Time::NEVER, Time::NEVER), |rare| {
             let read = rare.read_timeout.filter(|_| reading);
             let write = rare.write_timeout.filter(|_| writing);
@@ -530,31 +685,68 @@ impl Inner {
         let blocked = self.has(State::BLOCKED) && self.may_write() && self.peek_len(&self.output) > 0;
         what.set(What::WRITE, blocked || self.has(State::CONNECTING));
         if self.has(State::TRANSPORT) && !self.is_freed() {
-            what |= self.rare(What::empty(), |rare| {
-                rare.transport.as_ref().map_or(What::empty(), |transport| transport.want())
-            });
+            let own = self.with_transport(|transport| Ok(transport.want())).unwrap_or_default();
+            if !own.is_empty() {
+                // It knows better what a write waits for.
+                what = own | what & What::READ;
+            }
         }
         what
     }
 
-    /// Tells the loop what this stream waits for and whether it keeps the loop running.
+    /// Tells the loop what this stream waits for and whether it keeps the loop running. What the backend refuses is
+    /// an error event.
     pub(super) fn update(&self) {
-        if self.id.get() == UNSTARTED || self.is_freed() {
-            return;
+        if let Err(error) = self.try_update() {
+            self.set(State::READ_ENABLED | State::WRITE_ENABLED | State::CONNECTING, false);
+            let cause = match &error {
+                Error::Io(error) => Cause::of(error),
+                _ => Cause::Lost,
+            };
+            self.fail(cause, Due::ERROR);
+            // Nothing is wanted any more, so nothing is refused.
+            let _ = self.try_update();
         }
-        let wanted = self.wanted();
-        if wanted != self.watched.get() && self.fd.get() >= 0 {
+    }
+
+    fn try_update(&self) -> Result<(), Error> {
+        let id = self.id.get();
+        if id == UNSTARTED || self.is_freed() {
+            return Ok(());
+        }
+        let (wanted, before) = (self.wanted(), self.watched.get());
+        if wanted != before {
             self.watched.set(wanted);
-            self.handle.set_interest(self.id.get(), wanted);
+            if wanted.contains(What::READ) && !before.contains(What::READ) {
+                // The time in which nothing was asked for does not count.
+                self.touch_read();
+                if self.has(State::TRANSPORT) {
+                    // It may hold bytes from before.
+                    self.raise(Due::AGAIN);
+                }
+            }
+            if self.fd.get() >= 0 {
+                self.handle.set_interest(id, wanted);
+                if !self.has(State::REGISTERED) && !wanted.is_empty() {
+                    // Only now, so that a refusal is told to whoever asked first.
+                    if let Err(error) = self.handle.add_io(id) {
+                        self.watched.set(before);
+                        self.handle.set_interest(id, before);
+                        return Err(error);
+                    }
+                    self.set(State::REGISTERED, true);
+                }
+            }
         }
         let held = self.wants_read()
             || self.has(State::CONNECTING)
             || self.may_write() && self.peek_len(&self.output) > 0;
         if held != self.has(State::HELD) {
             self.set(State::HELD, held);
-            self.handle.set_held(self.id.get(), held);
+            self.handle.set_held(id, held);
         }
         self.rearm();
+        Ok(())
     }
 
     // The end.
@@ -567,7 +759,7 @@ impl Inner {
         self.set(State::FREED, true);
         let slot = self.handle.remove_slot(self.id.get().0);
         if self.has(State::PAIR) {
-            self.end_partner();
+            self.end_partner(true);
         }
         let fd = self.fd.replace(-1);
         let transport = self.rare.borrow_mut().as_mut().and_then(|rare| rare.transport.take());
@@ -578,6 +770,37 @@ impl Inner {
             self.handle.sys().close(fd);
         }
         drop((slot, transport, closures, callbacks, buffers));
+    }
+}
+
+/// A buffer out of its cell. However that ends, also by a panic, the bytes go back in their order.
+pub(super) struct Borrowed<'a> {
+    inner: &'a Inner,
+    cell: &'a Cell<Buffer>,
+    first: bool,
+    buffer: Buffer,
+}
+
+impl Deref for Borrowed<'_> {
+    type Target = Buffer;
+
+    fn deref(&self) -> &Buffer {
+        &self.buffer
+    }
+}
+
+impl DerefMut for Borrowed<'_> {
+    fn deref_mut(&mut self) -> &mut Buffer {
+        &mut self.buffer
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        self.inner.put_back(self.cell, std::mem::take(&mut self.buffer));
+        if self.first {
+            self.inner.set(State::OUTPUT_OUT, false);
+        }
     }
 }
 

@@ -23,6 +23,10 @@ use crate::sys::Address;
 use inner::{Inner, State};
 pub use transport::Transport;
 
+/// A write of so few bytes is copied behind what is there: a piece of its own costs more, and only so many pieces
+/// leave in one call.
+const COPIED: usize = 128;
+
 bitflags! {
     /// What happened to a stream besides data: libevent's `BEV_EVENT_*`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -181,6 +185,7 @@ impl BufferEvent {
             Err(error) => return Err(error.into()),
         };
         let stream = BufferEvent::made(handle, fd, state);
+        stream.inner.touch_write();
         stream.inner.start()?;
         if let Some(error) = refused {
             stream.inner.connect_failed(&error);
@@ -280,7 +285,13 @@ impl BufferEvent {
     #[doc(alias = "bufferevent_write_buffer")]
     pub fn write(&self, data: impl Into<Buffer>) -> Result<(), Error> {
         let mut data = data.into();
-        self.inner.write(|output| output.add_buffer(&mut data))
+        self.inner.write(|output| {
+            if data.len() <= COPIED && !output.is_empty() {
+                data.chunks().for_each(|piece| output.add(piece));
+            } else {
+                output.add_buffer(&mut data);
+            }
+        })
     }
 
     /// Appends what `f` writes at the end of the output, in place: at least `room` bytes are free there.
@@ -327,23 +338,23 @@ impl BufferEvent {
     }
 
     /// Sets the marks of one or both directions. Reading: the read callback waits for `low` bytes, and reading pauses
-    /// while the input holds `high` (`None`: only `max_input` bounds it). Writing: the write callback comes when no more
+    /// while the input holds `high` (`None`: only `max_input` bounds it; at least `low`). Writing: the write callback comes when no more
     /// than `low` bytes are left; `high` is for whoever fills the output.
     #[doc(alias = "bufferevent_setwatermark")]
     pub fn set_watermark(&self, direction: Direction, low: usize, high: Option<usize>) {
         self.inner.set_watermark(direction, low, high);
     }
 
-    /// Bounds what the stream may hold: more input than `max_input` that nobody takes, or more output than
-    /// `max_output`, is an `ERROR` event. `None` is no bound; both are 16 MiB at first.
+    /// Bounds what the stream may hold: as much input as `max_input` that nobody takes, or more output than
+    /// `max_output`, is an `ERROR` event. Input that is full is not read any more until it is enabled again; a high mark
+    /// up to `max_input` pauses in silence instead. `None` is no bound; both are 16 MiB at first.
     pub fn set_max(&self, max_input: Option<usize>, max_output: Option<usize>) {
-        self.inner.rare_mut(|rare| {
-            rare.max_input = max_input.unwrap_or(usize::MAX);
-            rare.max_output = max_output.unwrap_or(usize::MAX);
-        });
+        self.inner.set_max(max_input, max_output);
     }
 
-    /// Sets how long reading, and writing while output is pending, may stand still before a `TIMEOUT` event.
+    /// Sets how long reading, and writing while output is pending or a connect is under way, may stand still before a
+    /// `TIMEOUT` event. Reading that is disabled, or paused by the high mark, does not stand still: its time starts anew
+    /// afterwards.
     #[doc(alias = "bufferevent_set_timeouts")]
     pub fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) {
         self.inner.set_timeouts(read, write);
@@ -481,13 +492,17 @@ pub struct BufferGuard {
     buffer: Buffer,
     is_input: bool,
     was_empty: bool,
+    /// Whether this is who took the output out of its cell.
+    first: bool,
 }
 
 impl BufferGuard {
     fn take(inner: &Rc<Inner>, is_input: bool) -> BufferGuard {
-        let buffer = BufferGuard::cell(inner, is_input).take();
+        let cell = BufferGuard::cell(inner, is_input);
+        let first = inner.take_out(cell);
+        let buffer = cell.take();
         let was_empty = buffer.is_empty();
-        BufferGuard { inner: inner.clone(), buffer, is_input, was_empty }
+        BufferGuard { inner: inner.clone(), buffer, is_input, was_empty, first }
     }
 
     fn cell(inner: &Inner, is_input: bool) -> &Cell<Buffer> {
@@ -512,11 +527,15 @@ impl DerefMut for BufferGuard {
 impl Drop for BufferGuard {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
-        Inner::put_back(BufferGuard::cell(&self.inner, self.is_input), buffer);
+        let grown = self.was_empty && !buffer.is_empty();
+        self.inner.put_back(BufferGuard::cell(&self.inner, self.is_input), buffer);
+        if self.first {
+            self.inner.set(State::OUTPUT_OUT, false);
+        }
         if self.is_input {
             self.inner.input_changed();
         } else {
-            if self.was_empty {
+            if grown {
                 self.inner.touch_write();
             }
             self.inner.output_changed();

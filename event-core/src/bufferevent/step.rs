@@ -51,13 +51,28 @@ impl Source for Inner {
                 due |= self.finish_connect();
             }
         } else {
-            if ready.intersects(Ready::READ | Ready::CLOSED) {
+            let (mut reads, mut writes) =
+                (ready.intersects(Ready::READ | Ready::CLOSED), ready.contains(Ready::WRITE));
+            if self.has(State::TRANSPORT) {
+                // Either may be what either direction waits for, and it may hold bytes that its fd tells nothing of.
+                let any = reads || writes;
+                (reads, writes) = (any || due.contains(Due::AGAIN), any);
+                due.remove(Due::AGAIN);
+            }
+            if reads {
                 due |= if self.may_read() { self.fill() } else { self.look_for_hangup(ready) };
             }
-            if ready.contains(Ready::WRITE) {
+            if writes {
                 self.set(State::BLOCKED, false);
+                due |= self.nudge_transport();
                 due |= self.drain_out();
             }
+        }
+        if due.contains(Due::ARRIVED) {
+            due.remove(Due::ARRIVED);
+            // Somebody may have taken it since.
+            let len = self.peek_len(&self.input);
+            due.set(Due::READ, due.contains(Due::READ) || len >= self.rare(0, |rare| rare.read_low).max(1));
         }
         if ready.contains(Ready::TIMEOUT) {
             due |= self.expired(self.handle.cached_now());
@@ -70,7 +85,8 @@ impl Source for Inner {
             self.settle_input();
         }
         drop(step);
-        self.update();
+        self.check_input_full();
+        self.after_step();
     }
 
     fn flush(self: Rc<Self>) -> usize {
@@ -79,24 +95,14 @@ impl Source for Inner {
             return 0;
         }
         let before = self.peek_len(&self.output);
-        // In a step, so that what the Drop of a sent block writes is seen by the loop below.
+        // In a step, so that what the Drop of a sent block writes is seen below.
         let step = InStep::enter(&self);
         let due = self.drain_out();
         drop(step);
         let after = self.peek_len(&self.output);
-        if !due.is_empty() {
-            // Callbacks run on a fresh stack, in the next turn.
-            self.raise(due);
-        }
-        if due.is_empty() {
-            self.finish_if_flushed();
-        }
-        if !self.is_freed() {
-            if after > 0 && self.may_write() && !self.has(State::BLOCKED) {
-                self.push_unflushed();
-            }
-            self.update();
-        }
+        // Callbacks run on a fresh stack, in the next turn.
+        self.raise_rest(due);
+        self.after_step();
         before.saturating_sub(after)
     }
 
@@ -122,6 +128,8 @@ impl Inner {
         match self.handle.sys().take_error(self.fd.get()) {
             Ok(None) => {
                 self.set(State::CONNECTING, false);
+                // What was written before has waited for the connection, not for the peer.
+                self.touch_write();
                 Due::CONNECTED
             }
             Ok(Some(error)) | Err(error) => {
@@ -135,12 +143,13 @@ impl Inner {
     /// Reads into the input.
     fn fill(&self) -> Due {
         let mut due = Due::empty();
-        let mut input = self.input.take();
+        let mut input = self.borrow(&self.input);
         let mut left = {
             let most = self.rare(super::rare::DEFAULT_MAX, |rare| rare.read_high.min(rare.max_input));
             most.saturating_sub(input.len())
         };
         let before = input.len();
+        let mut more = false;
         for _ in 0..READS_PER_VISIT {
             if left == 0 {
                 break;
@@ -153,11 +162,15 @@ impl Inner {
                 }
                 Ok((n, filled)) => {
                     left -= n.min(left);
+                    more = filled;
                     if !filled {
                         break;
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    more = false;
+                    break;
+                }
                 Err(error) => {
                     self.set(State::READ_ENABLED, false);
                     self.rare_mut(|rare| rare.cause = Some(Cause::of(&error)));
@@ -167,8 +180,13 @@ impl Inner {
             }
         }
         let len = input.len();
-        Inner::put_back(&self.input, input);
+        drop(input);
+        if more && self.has(State::TRANSPORT) {
+            // The visit stopped before the transport did, and what that holds makes no fd readable.
+            self.raise(Due::AGAIN);
+        }
         if len > before {
+            self.handle.note_progress();
             self.touch_read();
             if len >= self.rare(0, |rare| rare.read_low) {
                 due |= Due::READ;
@@ -219,9 +237,10 @@ impl Inner {
             return Due::empty();
         }
         let mut due = Due::empty();
-        let mut output = self.output.take();
+        let mut output = self.borrow(&self.output);
         let mut sent = 0;
-        while !output.is_empty() && sent < BYTES_PER_VISIT {
+        // Asked each time: what is sent drops, and the owner of referenced memory may free or disable this.
+        while !output.is_empty() && sent < BYTES_PER_VISIT && self.may_write() {
             let offered = output.len();
             match self.write_once(&mut output) {
                 Ok((n, all)) => {
@@ -243,15 +262,32 @@ impl Inner {
                 }
             }
         }
-        let left = output.len();
-        Inner::put_back(&self.output, output);
+        drop(output);
         if sent > 0 {
             self.touch_write();
-            if left <= self.rare(0, |rare| rare.write_low) {
+            if self.has(State::OVERFULL) {
+                self.set(State::OVERFULL, self.over_full());
+            }
+            if self.peek_len(&self.output) <= self.rare(0, |rare| rare.write_low) {
                 due |= Due::WRITE;
             }
         }
         due
+    }
+
+    /// Lets a transport go on with what it does on its own account when there is no output that would.
+    fn nudge_transport(&self) -> Due {
+        if !self.has(State::TRANSPORT) || self.is_freed() || self.peek_len(&self.output) > 0 {
+            return Due::empty();
+        }
+        match self.with_transport(|transport| transport.poll_write(&mut Buffer::new(), 0)) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                self.set(State::WRITE_ENABLED, false);
+                self.rare_mut(|rare| rare.cause = Some(Cause::of(&error)));
+                Due::WRITE_ERROR
+            }
+            _ => Due::empty(),
+        }
     }
 
     /// One write: how much was taken, and whether that was all that was offered.
@@ -279,25 +315,24 @@ impl Inner {
 
     /// Moves output into the other end's input.
     fn give_partner(&self, output: &mut Buffer) -> io::Result<(usize, bool)> {
-        let Some(partner) = self.partner().filter(|partner| !partner.is_freed()) else {
+        let Some(partner) = self.partner() else {
             return Err(io::Error::from_raw_os_error(libc::EPIPE));
         };
         if !partner.may_read() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let mut input = partner.input.take();
+        let mut input = partner.borrow(&partner.input);
         let before = input.len();
         let most = partner.rare(super::rare::DEFAULT_MAX, |rare| rare.read_high.min(rare.max_input));
         let moved = output.remove_buffer(&mut input, most.saturating_sub(before));
-        let len = input.len();
-        Inner::put_back(&partner.input, input);
+        drop(input);
         if moved > 0 {
             partner.touch_read();
-            if len >= partner.rare(0, |rare| rare.read_low) {
-                partner.raise(Due::READ);
-            }
+            // Below the low mark too: its step looks at the bound of the input.
+            partner.raise(Due::ARRIVED);
+            partner.update();
         }
-        if output.is_empty() { Ok((moved, true)) } else { Ok((moved, false)) }
+        Ok((moved, output.is_empty()))
     }
 
     /// Which timeouts have passed.
@@ -341,31 +376,37 @@ impl Inner {
             due |= self.drain_out();
         }
         let events = events(due);
+        let mut rest = due & Due::WRITE;
         if !events.is_empty() && !self.is_freed() {
-            if due.intersects(Due::WRITE_ERROR | Due::ERROR) && self.has(State::CLOSE_AFTER_FLUSH) {
+            let failed = due.intersects(Due::READ_ERROR | Due::WRITE_ERROR | Due::ERROR);
+            if failed && self.has(State::CLOSE_AFTER_FLUSH) {
                 // Nobody waits for an answer any more.
                 self.free();
                 return;
             }
             self.call_event(events);
-            due = self.drain_out();
-            if !self.is_freed() && self.has(State::EOF | State::FREED) {
-                self.free_if_over();
+            rest |= self.drain_out();
+            if due.contains(Due::WRITE_TIMEOUT) && !self.has(State::WRITE_ENABLED) && self.is_closing() {
+                self.free();
             }
-            if events.contains(StreamEvent::ERROR) || due.intersects(Due::WRITE_ERROR) {
-                self.raise_rest(due);
-                return;
-            }
-        } else {
-            due &= Due::WRITE;
         }
-        self.raise_rest(due);
-        self.check_input_full();
+        self.raise_rest(rest);
+    }
+
+    /// Sees to it that somebody wakes this stream next, or that it ends.
+    fn after_step(self: &Rc<Self>) {
         self.finish_if_flushed();
+        if self.is_freed() {
+            return;
+        }
         if self.may_write() && !self.has(State::BLOCKED) && self.peek_len(&self.output) > 0 {
-            // The visit's budget is used up.
+            // The visit's budget is used up, or something was written behind the last flush.
             self.push_unflushed();
         }
+        if self.may_read() {
+            self.ask_partner();
+        }
+        self.update();
     }
 
     /// What a last flush brought about runs in the next turn.
@@ -375,61 +416,23 @@ impl Inner {
         }
     }
 
-    /// Input at the library's own bound that nobody took is an event, not a silent stop.
-    fn check_input_full(&self) {
-        if self.is_freed() || !self.has(State::READ_ENABLED) {
-            return;
-        }
-        let len = self.peek_len(&self.input);
-        let (max, high) =
-            self.rare((super::rare::DEFAULT_MAX, usize::MAX), |rare| (rare.max_input, rare.read_high));
-        if len >= max && high > max {
-            self.set(State::READ_ENABLED, false);
-            self.fail(Cause::InputFull, Due::ERROR);
-        }
-    }
-
-    /// Everything is sent: what was to happen then happens.
-    fn finish_if_flushed(self: &Rc<Self>) {
-        if self.is_freed() || self.peek_len(&self.output) > 0 {
-            return;
-        }
-        if self.has(State::CLOSE_AFTER_FLUSH) {
-            self.free();
-        } else if self.has(State::SHUTDOWN_AFTER_FLUSH) && !self.has(State::CONNECTING) {
-            self.shutdown_now();
-            self.free_if_over();
-        }
-    }
-
-    /// Both directions have ended.
-    fn free_if_over(&self) {
-        if self.has(State::EOF) && self.has(State::WRITE_SHUT) {
-            self.free();
-        }
-    }
-
     /// What is left in a big block moves into memory of its own size, and the block goes back to the loop.
     fn settle_input(&self) {
-        let mut input = self.input.take();
-        input.settle(self.handle.pool());
-        Inner::put_back(&self.input, input);
+        self.borrow(&self.input).settle(self.handle.pool());
     }
 
-    // Calling out. The callback is on loan: whatever it does to this stream, it is put back only if the stream lives
-    // and has no other by then.
+    // Calling out. The callback is on loan: whatever it does to this stream, it is put back only if the stream lives,
+    // has no other by then, and its callbacks were not taken away.
 
     fn call(self: &Rc<Self>, f: impl FnOnce(&mut dyn Callbacks, &BufferEvent)) -> bool {
         let Some(mut callbacks) = self.callbacks.take() else { return false };
         let bev = BufferEvent { inner: self.clone() };
+        self.set(State::LENT, true);
         f(&mut *callbacks, &bev);
-        let newer = self.callbacks.take();
-        let replaced = newer.is_some() || self.is_freed() || self.has_closures();
-        if replaced {
-            self.callbacks.set(newer);
-            drop(callbacks);
-        } else {
+        if self.has(State::LENT) && !self.is_freed() && !self.has_closures() {
             self.callbacks.set(Some(callbacks));
+        } else {
+            drop(callbacks);
         }
         true
     }
@@ -444,6 +447,7 @@ impl Inner {
         }
         let cb = self.rare.borrow_mut().as_mut().and_then(|rare| rare.read_cb.take());
         let Some(mut cb) = cb else { return };
+        self.set(State::LENT, true);
         cb(&BufferEvent { inner: self.clone() });
         self.put_back_closure(cb, |rare| &mut rare.read_cb);
     }
@@ -454,6 +458,7 @@ impl Inner {
         }
         let cb = self.rare.borrow_mut().as_mut().and_then(|rare| rare.write_cb.take());
         let Some(mut cb) = cb else { return };
+        self.set(State::LENT, true);
         cb(&BufferEvent { inner: self.clone() });
         self.put_back_closure(cb, |rare| &mut rare.write_cb);
     }
@@ -465,6 +470,7 @@ impl Inner {
         let cb = self.rare.borrow_mut().as_mut().and_then(|rare| rare.event_cb.take());
         match cb {
             Some(mut cb) => {
+                self.set(State::LENT, true);
                 cb(&BufferEvent { inner: self.clone() }, event);
                 self.put_back_closure(cb, |rare| &mut rare.event_cb);
             }
@@ -479,10 +485,7 @@ impl Inner {
     }
 
     fn put_back_closure<T>(&self, cb: T, place: impl FnOnce(&mut super::rare::Rare) -> &mut Option<T>) {
-        let object = self.callbacks.take();
-        let has_object = object.is_some();
-        self.callbacks.set(object);
-        let unwanted = if self.is_freed() || has_object {
+        let unwanted = if self.is_freed() || !self.has(State::LENT) {
             Some(cb)
         } else {
             self.rare_mut(|rare| {

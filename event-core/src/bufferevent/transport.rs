@@ -22,13 +22,15 @@ pub trait Transport {
     /// - `WouldBlock` when nothing is to be had now; anything else ends the stream.
     fn poll_read(&mut self, input: &mut Buffer, max: usize) -> io::Result<usize>;
 
-    /// Takes at most `max` bytes off the front of `output` and returns how many.
+    /// Takes at most `max` bytes off the front of `output` and returns how many. Called with nothing to write, too, when
+    /// the fd is ready: a handshake goes on then.
     ///
     /// # Errors
     /// - `WouldBlock` when nothing can be taken now; anything else ends the stream.
     fn poll_write(&mut self, output: &mut Buffer, max: usize) -> io::Result<usize>;
 
-    /// What the transport waits for on its own account (a handshake), besides what the stream waits for.
+    /// What the transport waits for on its own account (a handshake). It takes the place of what a write that got
+    /// `WouldBlock` would wait for; while empty, that is `WRITE`.
     fn want(&self) -> What {
         What::empty()
     }

@@ -1,5 +1,6 @@
 //! The flush list: streams that somebody else's callback wrote to, written together when the batch ends.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::reactor::{LoopHandle, Source};
@@ -33,28 +34,45 @@ impl LoopHandle {
         if list.iter().any(|entry| entry.priority != list[0].priority) {
             list.make_contiguous().sort_by_key(|entry| entry.priority);
         }
+        let mut rest = Rest { handle: self, list, writing: None };
         let mut bytes = 0;
         let mut streams = 0;
         while streams < STREAMS_PER_FLUSH && bytes < BYTES_PER_FLUSH {
-            let Some(next) = list.pop_front() else { break };
+            let Some(next) = rest.list.pop_front() else { break };
             streams += 1;
+            rest.writing = Some(next.source.clone());
             let written = next.source.flush();
+            rest.writing = None;
             if written > 0 {
                 self.note_progress();
             }
             bytes += written;
         }
-        // What a referenced block's Drop wrote in the meantime stands behind what was left.
-        let mut current = self.reactor.flush_list.borrow_mut();
-        if current.is_empty() {
-            *current = list;
-        } else if !list.is_empty() {
-            list.append(&mut current);
-            *current = list;
-        }
     }
 
     pub(super) fn has_unflushed(&self) -> bool {
         !self.reactor.flush_list.borrow().is_empty()
+    }
+}
+
+/// What is left of the list while it is worked on: however that ends, it goes back.
+struct Rest<'a> {
+    handle: &'a LoopHandle,
+    list: VecDeque<Unflushed>,
+    /// Whose turn it is; if the `Drop` of what it sent panics, it ends as if that were its callback.
+    writing: Option<Rc<dyn Source>>,
+}
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        if !self.list.is_empty() {
+            // What was written in the meantime, by a referenced block's Drop, stands behind what was left.
+            let mut current = self.handle.reactor.flush_list.borrow_mut();
+            self.list.append(&mut current);
+            std::mem::swap(&mut self.list, &mut current);
+        }
+        if let Some(source) = self.writing.take() {
+            source.teardown();
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::RawFd;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -10,7 +11,7 @@ use std::{cell::Cell, net::Shutdown};
 use crate::clock::Time;
 use crate::interest::{Features, Interest};
 
-use super::seam::{Address, FdKind, ListenOptions, Reported, Sys, Wake};
+use super::seam::{Address, FdKind, FileId, ListenOptions, Reported, Sys, Wake};
 use super::sig::Subscription;
 use super::wake::Waker;
 use super::{fork, net};
@@ -160,6 +161,15 @@ impl<B: Backend> Sys for Common<B> {
 
     fn set_nonblocking(&self, fd: RawFd) -> io::Result<()> {
         net::set_nonblocking(fd)
+    }
+
+    fn file_at(&self, path: &Path) -> Option<FileId> {
+        net::file_at(path)
+    }
+
+    fn unlink(&self, path: &Path) {
+        // Gone already is as good.
+        let _ = std::fs::remove_file(path);
     }
 
     fn open_file_limit(&self) -> usize {

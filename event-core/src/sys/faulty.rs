@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::os::fd::RawFd;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,7 +13,7 @@ use crate::clock::Time;
 use crate::interest::{Features, Interest};
 
 use super::calls::{Call, Calls};
-use super::seam::{Address, FdKind, ListenOptions, Reported, Sys, Wake};
+use super::seam::{Address, FdKind, FileId, ListenOptions, Reported, Sys, Wake};
 
 /// What becomes of a call that a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,6 +192,14 @@ impl Sys for Faulty {
     fn set_nonblocking(&self, fd: RawFd) -> io::Result<()> {
         self.plan.check(Call::SetNonblocking)?;
         self.inner.set_nonblocking(fd)
+    }
+
+    fn file_at(&self, path: &Path) -> Option<FileId> {
+        self.inner.file_at(path)
+    }
+
+    fn unlink(&self, path: &Path) {
+        self.inner.unlink(path);
     }
 
     fn open_file_limit(&self) -> usize {

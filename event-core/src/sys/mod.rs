@@ -55,5 +55,5 @@ pub use seam::Address;
 
 pub(crate) use fork::fork_count;
 pub(crate) use methods::METHODS;
-pub(crate) use seam::{FdKind, ListenOptions, Reported, Sys, WAKE_TAG, Wake};
+pub(crate) use seam::{FdKind, FileId, ListenOptions, Reported, Sys, WAKE_TAG, Wake};
 pub(crate) use sim::{By, ObjId, Sim, Step, World};

@@ -6,11 +6,12 @@ use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use socket2::{Domain, SockAddr, SockRef};
 
-use super::seam::{Address, FdKind, ListenOptions};
+use super::seam::{Address, FdKind, FileId, ListenOptions};
 use super::{os, sigpipe};
 
 /// The pieces that one `sendv` takes: enough to fill a socket's buffer, few enough for the kernel's own stack array.
@@ -140,6 +141,12 @@ pub(super) fn peer_address(fd: RawFd) -> io::Result<Address> {
 pub(super) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
     // Socket or not: it is done with fcntl(2).
     SockRef::from(&borrow(fd)?).set_nonblocking(true)
+}
+
+/// The device and inode of a file.
+pub(super) fn file_at(path: &Path) -> Option<FileId> {
+    let file = std::fs::symlink_metadata(path).ok()?;
+    Some(FileId(file.dev(), file.ino()))
 }
 
 /// The soft limit of `RLIMIT_NOFILE`; `usize::MAX` if there is none.

@@ -6,7 +6,7 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::RawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use std::{cell::Cell, net::Shutdown, net::SocketAddr};
@@ -41,6 +41,10 @@ pub enum Address {
     /// A unix-domain socket; `None` for the unnamed end of one.
     Unix(Option<PathBuf>),
 }
+
+/// What tells one file from another: device and inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileId(pub(crate) u64, pub(crate) u64);
 
 /// How a listening socket is made.
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +131,12 @@ pub(crate) trait Sys {
     fn peer_address(&self, fd: RawFd) -> io::Result<Address>;
 
     fn set_nonblocking(&self, fd: RawFd) -> io::Result<()>;
+
+    /// Which file stands at `path`, if this kernel knows: a name may pass to another socket.
+    fn file_at(&self, path: &Path) -> Option<FileId>;
+
+    /// Removes the name of a unix socket. Gone already is as good.
+    fn unlink(&self, path: &Path);
 
     /// Highest number of open files the process may have (`RLIMIT_NOFILE`), now.
     fn open_file_limit(&self) -> usize;

@@ -17,6 +17,7 @@ use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::os::fd::RawFd;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -24,7 +25,7 @@ use std::time::{Duration, SystemTime};
 use crate::clock::Time;
 use crate::interest::{Features, Interest};
 use crate::sys::calls::Call;
-use crate::sys::seam::{Address, FdKind, ListenOptions, Reported, Sys, Wake};
+use crate::sys::seam::{Address, FdKind, FileId, ListenOptions, Reported, Sys, Wake};
 
 use waker::SimWaker;
 use watch::WatchSet;
@@ -213,6 +214,15 @@ impl Sys for Sim {
 
     fn set_nonblocking(&self, fd: RawFd) -> io::Result<()> {
         self.call(Call::SetNonblocking, |state| state.file_of(fd).map(|_| ()))
+    }
+
+    fn file_at(&self, _: &Path) -> Option<FileId> {
+        // A name is bound at most once at a time here.
+        None
+    }
+
+    fn unlink(&self, path: &Path) {
+        self.world.with(|state| state.unlink(path));
     }
 
     fn open_file_limit(&self) -> usize {

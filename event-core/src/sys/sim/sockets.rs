@@ -149,6 +149,11 @@ impl State {
         Ok(id)
     }
 
+    /// Removes the name of a unix socket.
+    pub(crate) fn unlink(&mut self, path: &std::path::Path) {
+        self.unix_names.remove(path);
+    }
+
     /// Makes a client that has no number yet and sends it on its way.
     pub(crate) fn connect(&mut self, address: &Address) -> io::Result<ObjId> {
         match address {
