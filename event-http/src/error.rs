@@ -336,6 +336,15 @@ mod tests {
     }
 
     #[test]
+    fn values_go_to_other_threads() {
+        fn assert_send_and_sync<T: Send + Sync>() {}
+        assert_send_and_sync::<Error>();
+        assert_send_and_sync::<crate::Headers>();
+        assert_send_and_sync::<crate::Limits>();
+        assert_send_and_sync::<crate::MethodSet>();
+    }
+
+    #[test]
     fn texts_are_lower_case_without_full_stop() {
         for error in [Error::from(Peer::LineEnd), Error::from(Ours::HandlerFailed), Error::from(Caller::Name)]
         {

@@ -180,7 +180,8 @@ impl<B: Default> Conn<B> {
                 // The mean rate falls below the least one when this time has passed without another byte.
                 let rate = limits.min_body_rate.filter(|&rate| rate > 0).map(|rate| {
                     let fraction = (self.received % rate).saturating_mul(1_000_000_000) / rate;
-                    let earned = Duration::from_secs(self.received / rate) + Duration::from_nanos(fraction);
+                    let earned = Duration::from_secs(self.received / rate)
+                        .saturating_add(Duration::from_nanos(fraction));
                     after(self.since, earned.max(limits.body_rate_grace))
                 });
                 gap.into_iter().chain(rate).min()
@@ -240,7 +241,7 @@ impl<B: Default> Conn<B> {
             self.reading = Reading::Closed;
         }
         self.close_last();
-        self.queue.is_empty() && !self.is_in_body()
+        self.queue.is_empty()
     }
 
     /// The exchange of `seq`, `None` when it is over.
@@ -579,5 +580,5 @@ impl<B: Default> Conn<B> {
 }
 
 fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    time.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(time.subsec_nanos()))
 }

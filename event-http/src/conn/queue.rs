@@ -230,6 +230,7 @@ mod tests {
         let Some(Advance::Last(rest)) = queue.advance() else { panic!("the first closes") };
         assert_eq!(rest.map(|rest| rest.exchanges.len()), Some(1));
         assert!(queue.is_empty() && queue.get(second).is_none() && queue.get(first).is_none());
+        assert_ne!(queue.open(TO), second, "a number is not used again");
     }
 
     #[test]

@@ -172,6 +172,11 @@ fn a_fast_body_earns_time() {
     assert_eq!(peer.deadline().map(|d| d.as_secs()), Some(140));
     peer.conn.forgive(seconds(7));
     assert_eq!(peer.deadline().map(|d| d.as_secs()), Some(147), "time that we did not read does not count");
+    peer.now = seconds(126);
+    peer.feed(&"x".repeat(20_000));
+    assert_eq!(peer.deadline(), Some(seconds(156)));
+    peer.conn.forgive(seconds(3));
+    assert_eq!(peer.deadline(), Some(seconds(159)), "nor does it count as a gap");
 }
 
 #[test]
