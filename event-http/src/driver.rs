@@ -48,6 +48,10 @@ struct Incoming {
     body: Buffer,
 }
 
+/// The hooks of a connection's requests, oldest first. In a box that most connections never have.
+#[derive(Default)]
+struct Hooks(Vec<Hook>);
+
 /// The peer's address, small for the usual kind.
 enum PeerAddress {
     V4(SocketAddrV4),
@@ -59,7 +63,7 @@ pub(crate) struct Connection {
     server: Rc<Inner>,
     core: RefCell<Conn<Buffer>>,
     incoming: Cell<Option<Box<Incoming>>>,
-    hooks: Cell<Option<Box<Vec<Hook>>>>,
+    hooks: Cell<Option<Box<Hooks>>>,
     linger: Cell<Option<Box<Linger>>>,
     peer: PeerAddress,
     /// Where the server's table has this connection.
@@ -201,7 +205,7 @@ impl Connection {
         while self.stage.get() == Stage::Open {
             let (consumed, step) = self.next(input, &rules);
             match step {
-                Step::Head { seq, head, .. } => {
+                Step::Head { seq, head } => {
                     input.drain(consumed);
                     fresh = Some(Incoming { seq, head, body: Buffer::new() });
                 }
@@ -216,10 +220,11 @@ impl Connection {
                     input.remove_buffer(body, len);
                     input.drain(rest);
                 }
-                Step::End { trailers, .. } => {
+                Step::End { seq: ended, trailers } => {
                     input.drain(consumed);
                     let request = fresh.take().or_else(|| incoming.take().map(|boxed| *boxed));
                     let Some(Incoming { seq, head, body }) = request else { return self.bev.free() };
+                    debug_assert_eq!(seq, ended, "a request ends before the next begins");
                     self.server.serve(Request::new(self.clone(), seq, head, body, trailers));
                     served += 1;
                     if served == REQUESTS_PER_VISIT && !input.is_empty() {
@@ -307,13 +312,13 @@ impl Connection {
         self.check()?;
         match self.core.borrow_mut().turn(seq) {
             Turn::Gone => return Err(Caller::LateReply.into()),
-            Turn::Later(_, held) => {
+            Turn::Later(held) => {
                 let mut bytes = Vec::with_capacity(room);
                 f(&mut bytes);
                 held.add(&bytes);
                 return Ok(());
             }
-            Turn::Now(_) => {}
+            Turn::Now => {}
         }
         Ok(self.bev.write_with(room, f)?)
     }
@@ -324,14 +329,14 @@ impl Connection {
         let held = match self.core.borrow_mut().turn(seq) {
             Turn::Gone => return Err(Caller::LateReply.into()),
             // Taken out: what a small piece is copied from may be dropped, and that is the program's code.
-            Turn::Later(_, held) => Some(std::mem::take(held)),
-            Turn::Now(_) => None,
+            Turn::Later(held) => Some(std::mem::take(held)),
+            Turn::Now => None,
         };
         let Some(mut held) = held else { return Ok(self.bev.write(buffer)?) };
         held.add_buffer(&mut buffer);
         let len = held.len();
         let unwanted = match self.core.borrow_mut().turn(seq) {
-            Turn::Later(_, place) => {
+            Turn::Later(place) => {
                 std::mem::swap(place, &mut held);
                 held
             }
@@ -488,7 +493,7 @@ impl Connection {
             match advance {
                 None => break,
                 Some(Advance::Empty) => {}
-                Some(Advance::Turn(_, held)) => {
+                Some(Advance::Turn(held)) => {
                     if !held.is_empty() {
                         let _ = self.bev.write(held);
                     }
@@ -685,7 +690,7 @@ impl Connection {
             Stage::ServerGone => Completion::ServerGone,
             _ => Completion::ClientGone,
         };
-        for hook in self.hooks.take().into_iter().flat_map(|hooks| hooks.into_iter()) {
+        for hook in self.hooks.take().into_iter().flat_map(|hooks| hooks.0) {
             self.server.queue_hook(hook, completion);
         }
         drop(unfinished);
@@ -695,14 +700,14 @@ impl Connection {
 
     pub(crate) fn add_hook(&self, hook: Hook) {
         let mut hooks = self.hooks.take().unwrap_or_default();
-        hooks.push(hook);
+        hooks.0.push(hook);
         self.hooks.set(Some(hooks));
     }
 
     /// The answer of `seq` is written as a whole.
     fn mark_done(&self, seq: Seq) {
         if let Some(mut hooks) = self.hooks.take() {
-            hooks.iter_mut().filter(|hook| hook.seq == seq).for_each(|hook| hook.done = true);
+            hooks.0.iter_mut().filter(|hook| hook.seq == seq).for_each(|hook| hook.done = true);
             self.hooks.set(Some(hooks));
         }
     }
@@ -715,7 +720,8 @@ impl Connection {
 
     fn run_room_hooks(&self) {
         let Some(mut hooks) = self.hooks.take() else { return };
-        let rooms: Vec<_> = hooks.iter_mut().filter(|hook| !hook.done).filter_map(Hook::take_room).collect();
+        let rooms: Vec<_> =
+            hooks.0.iter_mut().filter(|hook| !hook.done).filter_map(Hook::take_room).collect();
         self.hooks.set(Some(hooks));
         for (seq, mut cb) in rooms {
             cb();
@@ -728,8 +734,8 @@ impl Connection {
 
     fn run_done_hooks(&self) {
         let Some(mut hooks) = self.hooks.take() else { return };
-        let done: Vec<Hook> = hooks.extract_if(.., |hook| hook.done).collect();
-        if !hooks.is_empty() {
+        let done: Vec<Hook> = hooks.0.extract_if(.., |hook| hook.done).collect();
+        if !hooks.0.is_empty() {
             self.hooks.set(Some(hooks));
         }
         for hook in done {
@@ -741,7 +747,7 @@ impl Connection {
     fn run_gone_hooks(&self, gone: Gone) {
         let Some(mut hooks) = self.hooks.take() else { return };
         let callbacks: Vec<_> =
-            hooks.iter_mut().filter(|hook| !hook.done).filter_map(|hook| hook.take_gone(gone)).collect();
+            hooks.0.iter_mut().filter(|hook| !hook.done).filter_map(|hook| hook.take_gone(gone)).collect();
         self.hooks.set(Some(hooks));
         for callback in callbacks {
             callback(gone);

@@ -61,8 +61,6 @@ pub struct Limits {
     pub linger_timeout: Option<Duration>,
     /// How much input is thrown away during that time. Above it: close. Default 1 MiB.
     pub max_linger_bytes: Option<u64>,
-    /// How long a graceful stop waits for answers that are still out. Then: close. Default 10 s.
-    pub stop_timeout: Option<Duration>,
 }
 
 impl Default for Limits {
@@ -83,7 +81,6 @@ impl Default for Limits {
             idle_timeout: Some(Duration::from_secs(75)),
             linger_timeout: Some(Duration::from_secs(2)),
             max_linger_bytes: Some(1 << 20),
-            stop_timeout: Some(Duration::from_secs(10)),
         }
     }
 }

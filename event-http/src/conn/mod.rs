@@ -49,7 +49,7 @@ pub(crate) enum Step {
     /// close in silence.
     Fail { seq: Option<Seq>, error: Error },
     /// A request begins. Its body follows as `Data` and `End`; `End` comes also without a body.
-    Head { seq: Seq, head: Box<RequestHead>, body: BodyLength },
+    Head { seq: Seq, head: Box<RequestHead> },
     /// More bytes are needed.
     NeedMore,
     /// Nothing is read until an answer has left: too many are out, or the protocol may change.
@@ -159,11 +159,6 @@ impl<B: Default> Conn<B> {
         }
     }
 
-    /// Sets the bound of the body that begins, for a handler that streams it. Call it right after `Step::Head`.
-    pub(crate) fn set_max_body(&mut self, max_bytes: Option<u64>) {
-        self.max_body = max_bytes.unwrap_or(u64::MAX);
-    }
-
     /// When [`on_deadline`](Conn::on_deadline) is to be called at the latest; `None` while nothing is awaited from the
     /// peer. While output waits to be sent the connection is not idle.
     pub(crate) fn deadline(&self, limits: &Limits, output_pending: bool) -> Option<Duration> {
@@ -205,12 +200,6 @@ impl<B: Default> Conn<B> {
             _ => Peer::BodyTimeout,
         };
         Some(self.fail(peer, &[]))
-    }
-
-    /// Takes back `paused` from the clocks of a body, because that long nothing was read by our own choice.
-    pub(crate) fn forgive(&mut self, paused: Duration) {
-        self.since = self.since.saturating_add(nanos(paused));
-        self.last = self.last.saturating_add(nanos(paused));
     }
 
     /// Starts the idle clock anew: the last answer was read by the peer only now.
@@ -354,7 +343,7 @@ impl<B: Default> Conn<B> {
                 }
                 self.on_drained(now);
             }
-            Advance::Turn(..) => {}
+            Advance::Turn(_) => {}
         }
         Some(advance)
     }
@@ -433,7 +422,7 @@ impl<B: Default> Conn<B> {
         (self.blank, self.started) = (false, false);
         let to = ReplyTo { asked: Asked::from(&head.method), version: head.version, close: meaning.close };
         let seq = self.queue.open(to);
-        Ok((skipped + len, Step::Head { seq, head, body: meaning.body }))
+        Ok((skipped + len, Step::Head { seq, head }))
     }
 
     fn read_body(&mut self, input: &[u8], now: Duration, limits: &Limits) -> Result<(usize, Step), Peer> {

@@ -9,7 +9,7 @@ use event_core::{Address, Buffer, Hold};
 use crate::conn::Seq;
 use crate::driver::Connection;
 use crate::encode::ReplyHead;
-use crate::error::Error;
+use crate::error::{Error, Ours};
 use crate::head::{HeaderValue, Headers, Method, RequestHead, Version};
 use crate::server::deferred::Deferred;
 use crate::server::{Completion, Gone, Hook};
@@ -259,8 +259,8 @@ impl Drop for Request {
         if let Some(head) = self.head.take() {
             self.connection.server().heads.borrow_mut().give(head);
         }
-        if !self.answered {
-            let _ = self.connection.reply_error(self.seq, 500, None);
+        if !self.answered && self.connection.reply_error(self.seq, 500, None).is_ok() {
+            log::warn!("500 to {:?}: {}", self.connection.peer(), Error::from(Ours::HandlerFailed));
         }
     }
 }
