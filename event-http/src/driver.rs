@@ -73,6 +73,10 @@ pub(crate) struct Connection {
     pumping: Cell<bool>,
     /// Reading waits for an answer to leave.
     paused: Cell<bool>,
+    /// What is left of the input waits for the next turn.
+    yields: Cell<bool>,
+    /// The client has sent its last byte, perhaps behind requests that are still to be read.
+    finished: Cell<bool>,
     /// Closing has to wait for input that the peer is still sending.
     lingers: Cell<bool>,
 }
@@ -131,6 +135,8 @@ impl Connection {
             stage: Cell::new(Stage::Open),
             pumping: Cell::new(false),
             paused: Cell::new(false),
+            yields: Cell::new(false),
+            finished: Cell::new(false),
             lingers: Cell::new(false),
         });
         connection.key.set(server.insert(connection.clone())?);
@@ -185,16 +191,21 @@ impl Connection {
             _ => return self.discard(),
         }
         self.pumping.set(true);
+        self.yields.set(false);
         let mut input = self.bev.input();
         self.serve(&mut input);
-        let left = !input.is_empty();
         drop(input);
         self.pumping.set(false);
-        if left {
-            self.lingers.set(true);
+        if self.stage.get() == Stage::Open && self.finished.get() && !self.reads_on() {
+            self.end_of_input();
         }
         self.close_if_ended();
         self.arm();
+    }
+
+    /// Whether input that lies here will be read later.
+    fn reads_on(&self) -> bool {
+        self.paused.get() || self.yields.get()
     }
 
     fn serve(self: &Rc<Self>, input: &mut BufferGuard) {
@@ -229,7 +240,7 @@ impl Connection {
                     served += 1;
                     if served == REQUESTS_PER_VISIT && !input.is_empty() {
                         // The rest waits a turn.
-                        let _ = self.bev.trigger(Direction::READ);
+                        self.yields.set(self.bev.trigger(Direction::READ).is_ok());
                         break;
                     }
                 }
@@ -266,7 +277,9 @@ impl Connection {
                 }
                 Step::Closed => {
                     // Behind the last request; nothing of it is run.
-                    self.lingers.set(true);
+                    if !input.is_empty() {
+                        self.lingers.set(true);
+                    }
                     input.clear();
                     break;
                 }
@@ -580,8 +593,21 @@ impl Connection {
             }
             return;
         }
+        self.finished.set(true);
+        if self.reads_on() {
+            self.run_gone_hooks(Gone::Finished);
+        } else {
+            self.end_of_input();
+        }
+        self.arm();
+    }
+
+    /// All that the client has sent is read.
+    fn end_of_input(self: &Rc<Self>) {
         let unfinished = self.incoming.take();
         drop(unfinished);
+        // Nothing can come any more that would reset what is sent.
+        self.lingers.set(false);
         let eof = self.core.borrow_mut().on_eof();
         if let Eof::InBody(seq) = eof {
             // Its answer will never be asked for.
@@ -592,7 +618,6 @@ impl Connection {
             return;
         }
         self.run_gone_hooks(Gone::Finished);
-        self.arm();
     }
 
     /// The stream has failed.

@@ -87,6 +87,7 @@ impl<'a> Web<'a> {
 
     /// A new client.
     pub fn client(&mut self) -> Client {
+        let (got, ended) = (Rc::new(RefCell::default()), Rc::new(Cell::new(false)));
         let end = match self.wire {
             Wire::Listener => {
                 let peer = self.bed.connect(&self.address);
@@ -102,13 +103,12 @@ impl<'a> Web<'a> {
             Wire::Pair => {
                 let (ours, theirs) = BufferEvent::pair(&self.base).unwrap();
                 self.server.serve(ours);
-                let ended = Rc::new(Cell::new(false));
-                theirs.set_callbacks(Far(ended.clone()));
+                theirs.set_callbacks(Far { got: got.clone(), ended: ended.clone() });
                 theirs.enable(Direction::READ).unwrap();
-                End::Pair(theirs.scoped(), ended)
+                End::Pair(theirs.scoped())
             }
         };
-        Client { end, got: RefCell::default(), ended: Cell::new(false) }
+        Client { end, got, ended }
     }
 
     /// Runs the loop until the client has got as much as `done` wants.
@@ -162,18 +162,25 @@ impl<'a> Web<'a> {
 }
 
 enum End {
-    Pair(Scoped, Rc<Cell<bool>>),
+    Pair(Scoped),
     Peer(Peer),
 }
 
-struct Far(Rc<Cell<bool>>);
+/// The client's end of a pair. It takes what comes at once, because a stream that has ended both ways is freed.
+struct Far {
+    got: Rc<RefCell<Vec<u8>>>,
+    ended: Rc<Cell<bool>>,
+}
 
 impl Callbacks for Far {
-    fn on_read(&mut self, _: &BufferEvent) {}
+    fn on_read(&mut self, stream: &BufferEvent) {
+        self.got.borrow_mut().extend(stream.read_buffer().to_vec());
+    }
 
-    fn on_event(&mut self, _: &BufferEvent, event: StreamEvent) {
+    fn on_event(&mut self, stream: &BufferEvent, event: StreamEvent) {
+        self.on_read(stream);
         if event.intersects(StreamEvent::EOF | StreamEvent::ERROR) {
-            self.0.set(true);
+            self.ended.set(true);
         }
     }
 }
@@ -181,15 +188,15 @@ impl Callbacks for Far {
 /// A client that has sent and got bytes.
 pub struct Client {
     end: End,
-    got: RefCell<Vec<u8>>,
-    ended: Cell<bool>,
+    got: Rc<RefCell<Vec<u8>>>,
+    ended: Rc<Cell<bool>>,
 }
 
 impl Client {
     /// Sends bytes, which must be taken.
     pub fn write(&self, bytes: &[u8]) {
         match &self.end {
-            End::Pair(stream, _) => {
+            End::Pair(stream) => {
                 let _ = stream.write(bytes);
             }
             End::Peer(peer) => {
@@ -201,7 +208,7 @@ impl Client {
     /// Sends a buffer: over a pair its blocks are handed over as they are.
     pub fn write_buffer(&self, buffer: Buffer) {
         match &self.end {
-            End::Pair(stream, _) => {
+            End::Pair(stream) => {
                 let _ = stream.write(buffer);
             }
             End::Peer(peer) => {
@@ -213,23 +220,19 @@ impl Client {
     /// Sends as much as is taken and says how much.
     pub fn write_some(&self, bytes: &[u8]) -> usize {
         match &self.end {
-            End::Pair(stream, _) => stream.write(bytes).map_or(0, |()| bytes.len()),
+            End::Pair(stream) => stream.write(bytes).map_or(0, |()| bytes.len()),
             End::Peer(peer) => peer.write(bytes),
         }
     }
 
     /// Takes what is there into `got`.
     pub fn read(&self) {
-        let (bytes, ended) = match &self.end {
-            End::Pair(stream, ended) => {
-                let bytes = stream.input().take_all().to_vec();
-                (bytes, ended.get())
+        if let End::Peer(peer) = &self.end {
+            let (bytes, ended) = peer.read();
+            self.got.borrow_mut().extend(bytes);
+            if ended {
+                self.ended.set(true);
             }
-            End::Peer(peer) => peer.read(),
-        };
-        self.got.borrow_mut().extend(bytes);
-        if ended {
-            self.ended.set(true);
         }
     }
 
@@ -256,7 +259,7 @@ impl Client {
     /// Says that it sends no more.
     pub fn finish(&self) {
         match &self.end {
-            End::Pair(stream, _) => stream.shutdown_write(),
+            End::Pair(stream) => stream.shutdown_write(),
             End::Peer(peer) => peer.shutdown_write(),
         }
     }
@@ -264,7 +267,7 @@ impl Client {
     /// Leaves with a reset where the stream has one.
     pub fn reset(self) {
         match self.end {
-            End::Pair(stream, _) => stream.free(),
+            End::Pair(stream) => stream.free(),
             End::Peer(peer) => peer.reset(),
         }
     }

@@ -1,0 +1,122 @@
+//! Several requests before their answers: order, how far is read ahead, what is held, and the end of the input.
+
+// Everything here is part of a test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use event_core::Timer;
+use event_core::testing::Call;
+use event_http::Request;
+use tests::http::{PAGE, answers, each_simulated_web, each_web};
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+/// The paths that answers name in their bodies.
+fn bodies(bytes: &[u8]) -> Vec<String> {
+    let (all, left) = answers(bytes, &[]).unwrap();
+    assert_eq!(left, 0, "{}", String::from_utf8_lossy(bytes));
+    all.into_iter().map(|(_, _, body)| String::from_utf8(body).unwrap()).collect()
+}
+
+fn paths(range: std::ops::Range<usize>) -> Vec<String> {
+    range.map(|n| format!("/{n}")).collect()
+}
+
+#[test]
+fn answers_leave_in_the_order_of_the_requests_though_they_are_given_in_another() {
+    each_web(|web| {
+        let kept = web.keep();
+        let client = web.client();
+        client.write(paths(0..5).iter().map(|path| get(path)).collect::<String>().as_bytes());
+        web.bed.run_until(&mut web.base, || kept.borrow().len() == 5);
+        let order = [4, 2, 0, 3, 1];
+        let mut requests: Vec<Option<Request>> = kept.take().into_iter().map(Some).collect();
+        let timer = Timer::new(&web.base, move |_| {
+            for n in order {
+                let request = requests[n].take().unwrap();
+                let path = request.path().to_string();
+                request.send_reply(200, None, path).unwrap();
+            }
+        })
+        .unwrap();
+        timer.add(Duration::ZERO).unwrap();
+        web.until(&client, |got, _| answers(got, &[]).is_some_and(|(all, _)| all.len() == 5));
+        assert_eq!(bodies(&client.bytes()), paths(0..5));
+    });
+}
+
+#[test]
+fn a_pipelined_batch_leaves_in_one_send() {
+    each_simulated_web(|web| {
+        web.page();
+        let client = web.client();
+        web.settle(&client);
+        let sim = web.bed.sim().unwrap().clone();
+        let before = sim.calls();
+        web.ask(&client, get("/").repeat(16).as_bytes(), 16);
+        let after = sim.calls();
+        assert_eq!(after[Call::Send] + after[Call::Sendv] - before[Call::Send] - before[Call::Sendv], 1);
+        assert_eq!(after[Call::Recv] - before[Call::Recv], 1);
+    });
+}
+
+#[test]
+fn seventeen_requests_are_out_at_most_and_reading_goes_on_when_one_is_answered() {
+    each_web(|web| {
+        let kept = web.keep();
+        let client = web.client();
+        client.write(paths(0..40).iter().map(|path| get(path)).collect::<String>().as_bytes());
+        web.settle(&client);
+        assert_eq!(kept.borrow().len(), 17, "one is being answered, sixteen are read ahead");
+        for n in 0..40 {
+            let request = kept.borrow_mut().remove(0);
+            let path = request.path().to_string();
+            request.send_reply(200, None, path).unwrap();
+            web.settle(&client);
+            assert_eq!(kept.borrow().len(), 17.min(39 - n));
+        }
+        assert_eq!(bodies(&client.bytes()), paths(0..40));
+    });
+}
+
+#[test]
+fn a_hundred_requests_followed_by_the_end_are_all_answered() {
+    each_web(|web| {
+        web.server.set_gencb(|req: Request| {
+            let path = req.path().to_string();
+            req.send_reply(200, None, path)
+        });
+        let client = web.client();
+        client.write(paths(0..100).iter().map(|path| get(path)).collect::<String>().as_bytes());
+        client.finish();
+        web.until(&client, |_, ended| ended);
+        assert_eq!(bodies(&client.bytes()), paths(0..100));
+        web.until_connections(0);
+    });
+}
+
+#[test]
+fn requests_that_wait_behind_seventeen_are_answered_though_the_client_has_finished() {
+    each_web(|web| {
+        let kept = web.keep();
+        let client = web.client();
+        client.write(paths(0..25).iter().map(|path| get(path)).collect::<String>().as_bytes());
+        client.finish();
+        web.settle(&client);
+        assert_eq!(kept.borrow().len(), 17);
+        for _ in 0..25 {
+            let request = kept.borrow_mut().remove(0);
+            let path = request.path().to_string();
+            request.send_reply(200, None, path).unwrap();
+            web.settle(&client);
+        }
+        web.until(&client, |_, ended| ended);
+        assert_eq!(bodies(&client.bytes()), paths(0..25));
+        web.until_connections(0);
+    });
+}
