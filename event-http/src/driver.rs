@@ -529,7 +529,8 @@ impl Connection {
             if was_paused {
                 let _ = self.bev.enable(Direction::READ);
             }
-            if was_paused || self.bev.pending_input() > 0 {
+            // A client that waits for `100 Continue` behind this answer sends nothing by itself.
+            if was_paused || self.bev.pending_input() > 0 || self.core.borrow().owes_continue() {
                 let _ = self.bev.trigger(Direction::READ);
             }
         } else {

@@ -120,3 +120,21 @@ fn requests_that_wait_behind_seventeen_are_answered_though_the_client_has_finish
         web.until_connections(0);
     });
 }
+
+#[test]
+fn a_continue_that_waited_for_an_answer_is_sent_after_it() {
+    each_web(|web| {
+        let kept = web.keep();
+        let client = web.client();
+        let expect = "POST /e HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n";
+        client.write((get("/") + expect).as_bytes());
+        web.settle(&client);
+        assert_eq!((kept.borrow().len(), client.bytes().len()), (1, 0), "the 100 would overtake the answer");
+        let first = kept.borrow_mut().remove(0);
+        first.send_reply(200, None, "one").unwrap();
+        web.until(&client, |got, _| got.ends_with(b"HTTP/1.1 100 Continue\r\n\r\n"));
+        client.write(b"ok");
+        web.bed.run_until(&mut web.base, || kept.borrow().len() == 1);
+        assert_eq!(kept.borrow()[0].body().to_vec(), b"ok");
+    });
+}

@@ -348,6 +348,11 @@ impl<B: Default> Conn<B> {
         Some(advance)
     }
 
+    /// Whether a `100 Continue` waits until the answers before it have left.
+    pub(crate) fn owes_continue(&self) -> bool {
+        self.expect
+    }
+
     /// Requests that are read and not answered.
     pub(crate) fn outstanding(&self) -> usize {
         self.queue.len()
