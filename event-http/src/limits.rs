@@ -36,7 +36,8 @@ pub struct Limits {
     #[doc(alias = "evhttp_set_max_body_size")]
     pub max_body_bytes: Option<u64>,
     /// Requests that are read ahead of the one whose answer is due. Above it: reading waits. Default 16; zero reads
-    /// one request at a time.
+    /// one request at a time. It waits as well while their bodies are together larger than
+    /// [`max_body_bytes`](Limits::max_body_bytes).
     pub max_parsed_ahead: Option<usize>,
     /// From the first byte of a head to its end. Then: 408, close. Default 20 s.
     pub head_timeout: Option<Duration>,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use event_core::Timer;
 use event_core::testing::Call;
-use event_http::Request;
+use event_http::{Limits, Request};
 use tests::http::{PAGE, answers, each_simulated_web, each_web};
 
 fn get(path: &str) -> String {
@@ -136,5 +136,30 @@ fn a_continue_that_waited_for_an_answer_is_sent_after_it() {
         client.write(b"ok");
         web.bed.run_until(&mut web.base, || kept.borrow().len() == 1);
         assert_eq!(kept.borrow()[0].body().to_vec(), b"ok");
+    });
+}
+
+#[test]
+fn what_is_read_ahead_is_bounded_in_bytes_too() {
+    each_simulated_web(|web| {
+        let limits = Limits { max_body_bytes: Some(10_000), ..Limits::default() };
+        web.server.set_limits(limits);
+        let kept = web.keep();
+        let client = web.client();
+        let body = "x".repeat(9_000);
+        let post = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9000\r\n\r\n{body}");
+        for _ in 0..16 {
+            client.write_some(post.as_bytes());
+            web.settle(&client);
+        }
+        let held: usize = kept.borrow().iter().map(|req| req.body().len()).sum();
+        assert!(held <= 20_000, "{held} bytes are held for one client");
+        // They all come in the end.
+        for _ in 0..3 {
+            let request = kept.borrow_mut().remove(0);
+            request.send_reply(200, None, "").unwrap();
+            web.settle(&client);
+            assert!(!kept.borrow().is_empty());
+        }
     });
 }

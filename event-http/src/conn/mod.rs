@@ -97,8 +97,8 @@ pub(crate) struct Conn<B> {
     last: u64,
     /// Body bytes of the last request so far.
     received: u64,
-    /// Bound on them; `u64::MAX` for none.
-    max_body: u64,
+    /// Body bytes of all requests since none was out.
+    ahead: u64,
     queue: Queue<B>,
     /// The last request is the last of the connection.
     close: bool,
@@ -123,7 +123,7 @@ impl<B: Default> Conn<B> {
             since: nanos(now),
             last: 0,
             received: 0,
-            max_body: u64::MAX,
+            ahead: 0,
             queue: Queue::new(),
             close: false,
             expect: false,
@@ -337,6 +337,7 @@ impl<B: Default> Conn<B> {
         match &advance {
             Advance::Last(_) => self.reading = Reading::Closed,
             Advance::Empty => {
+                self.ahead = 0;
                 if self.reading == Reading::Held {
                     // The protocol was not changed.
                     self.reading = Reading::Head(Scan::default());
@@ -367,8 +368,10 @@ impl<B: Default> Conn<B> {
         pool: &mut HeadPool,
     ) -> Result<(usize, Step), Peer> {
         let limits = &rules.limits;
-        // One is being answered, the others were read ahead.
-        if limits.max_parsed_ahead.is_some_and(|max| self.queue.len() > max) {
+        // One is being answered, the others were read ahead: so many, and at most one body too many.
+        if limits.max_parsed_ahead.is_some_and(|max| self.queue.len() > max)
+            || (!self.queue.is_empty() && limits.max_body_bytes.is_some_and(|max| self.ahead > max))
+        {
             return Ok((0, Step::Paused));
         }
         let mut skipped = 0;
@@ -422,7 +425,6 @@ impl<B: Default> Conn<B> {
         self.since = nanos(now);
         self.last = self.since;
         self.received = 0;
-        self.max_body = limits.max_body_bytes.unwrap_or(u64::MAX);
         (self.close, self.expect, self.upgrade) = (meaning.close, meaning.expect_continue, meaning.upgrade);
         (self.blank, self.started) = (false, false);
         let to = ReplyTo { asked: Asked::from(&head.method), version: head.version, close: meaning.close };
@@ -431,8 +433,9 @@ impl<B: Default> Conn<B> {
     }
 
     fn read_body(&mut self, input: &[u8], now: Duration, limits: &Limits) -> Result<(usize, Step), Peer> {
+        let max_body = limits.max_body_bytes.unwrap_or(u64::MAX);
         if let Reading::Length(left) = self.reading
-            && left > self.max_body.saturating_sub(self.received)
+            && left > max_body.saturating_sub(self.received)
         {
             return Err(Peer::BodyTooLarge);
         }
@@ -460,6 +463,7 @@ impl<B: Default> Conn<B> {
                         _ => Reading::ChunkEnd,
                     };
                     self.received += len as u64;
+                    self.ahead += len as u64;
                     self.last = nanos(now);
                     return Ok((at + len, Step::Data(at..at + len)));
                 }
@@ -476,7 +480,7 @@ impl<B: Default> Conn<B> {
                         return Ok((at, Step::NeedMore));
                     };
                     // Compared this way round nothing can wrap.
-                    if size > self.max_body.saturating_sub(self.received) {
+                    if size > max_body.saturating_sub(self.received) {
                         return Err(Peer::BodyTooLarge);
                     }
                     at += len;

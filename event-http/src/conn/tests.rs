@@ -492,3 +492,15 @@ fn random_bytes_never_panic() {
         }
     }
 }
+
+#[test]
+fn reading_waits_when_the_bodies_that_are_out_are_larger_than_one_may_be() {
+    let mut peer = Peer::with(Limits { max_body_bytes: Some(10), ..Limits::default() });
+    let post = format!("{POST}0123456789");
+    let one = "/p 0123456789 end";
+    assert_eq!(peer.feed(&post.repeat(4)), format!("{one} {one} paused"));
+    peer.answer(seq(&peer.conn, 0), "a").unwrap();
+    assert_eq!(peer.feed(""), "paused", "what is still out counts until nothing is out");
+    peer.answer(seq(&peer.conn, 1), "b").unwrap();
+    assert_eq!(peer.feed(""), format!("{one} {one} paused"));
+}
