@@ -21,6 +21,13 @@ const REQUESTS_PER_VISIT: usize = 64;
 /// A body up to this size is copied behind its head, so that both leave in one piece.
 const COPY_BODY: usize = 2048;
 
+/// Above this many unsent bytes an answer has no room, and no further request is read.
+const ROOM: usize = 1 << 20;
+
+/// Above this many unsent bytes, those that wait for their turn included, whoever adds more loses the connection. What
+/// is given in one piece may be larger: it is in memory already.
+const MAX_OUTPUT: usize = 16 << 20;
+
 /// Room for an answer's head as handlers usually write it.
 const HEAD_ROOM: usize = 512;
 
@@ -161,9 +168,42 @@ impl Connection {
         &self.server
     }
 
-    /// Bytes of answers that have not been handed to the kernel.
-    pub(crate) fn pending_output(&self) -> usize {
-        self.bev.pending_output()
+    /// Unsent bytes that the answer of `seq` adds to: the connection's, and its own that wait for their turn.
+    pub(crate) fn pending_output(&self, seq: Seq) -> usize {
+        let own = match self.core.borrow_mut().turn(seq) {
+            Turn::Later(held) => held.len(),
+            Turn::Now | Turn::Gone => 0,
+        };
+        self.bev.pending_output() + own
+    }
+
+    /// Whether the answer of `seq` may go on without only growing memory.
+    pub(crate) fn has_room(&self, seq: Seq) -> bool {
+        self.check().is_ok() && self.pending_output(seq) <= ROOM
+    }
+
+    /// Closes a connection whose client does not read what it was sent, before more is added.
+    fn admit(&self) -> Result<(), Error> {
+        self.check()?;
+        let held: usize = self.core.borrow().held().map(Buffer::len).sum();
+        if self.bev.pending_output() + held > MAX_OUTPUT {
+            log::debug!("{:?} does not read its answers", self.peer());
+            self.close(false);
+            return Err(event_core::Error::OutputFull.into());
+        }
+        Ok(())
+    }
+
+    /// Lets the stream take `len` more bytes; how much it may hold is decided by `admit`.
+    fn lift_bound(&self, len: usize) {
+        if self.bev.pending_output() + len > MAX_OUTPUT {
+            self.bev.set_max(Some(MAX_OUTPUT), None);
+        }
+    }
+
+    fn send(&self, buffer: Buffer) -> Result<(), Error> {
+        self.lift_bound(buffer.len());
+        Ok(self.bev.write(buffer)?)
     }
 
     /// Whether answers can still be given.
@@ -214,6 +254,11 @@ impl Connection {
         let mut fresh: Option<Incoming> = None;
         let mut served = 0;
         while self.stage.get() == Stage::Open {
+            if self.bev.pending_output() > ROOM && self.core.borrow().is_between_requests() {
+                // More answers would only grow memory; `drained` goes on.
+                self.pause();
+                break;
+            }
             let (consumed, step) = self.next(input, &rules);
             match step {
                 Step::Head { seq, head } => {
@@ -271,8 +316,7 @@ impl Connection {
                 }
                 Step::Paused => {
                     input.drain(consumed);
-                    self.paused.set(true);
-                    self.bev.disable(Direction::READ);
+                    self.pause();
                     break;
                 }
                 Step::Closed => {
@@ -286,6 +330,19 @@ impl Connection {
             }
         }
         self.incoming.set(fresh.map(Box::new).or(incoming));
+    }
+
+    /// Reads nothing until an answer has left.
+    fn pause(&self) {
+        self.paused.set(true);
+        self.bev.disable(Direction::READ);
+    }
+
+    /// Reads on in the next turn, on a fresh stack.
+    fn resume(&self) {
+        self.paused.set(false);
+        let _ = self.bev.enable(Direction::READ);
+        self.yields.set(self.bev.trigger(Direction::READ).is_ok());
     }
 
     fn next(&self, input: &Buffer, rules: &Rules) -> (usize, Step) {
@@ -333,6 +390,7 @@ impl Connection {
             }
             Turn::Now => {}
         }
+        self.lift_bound(room);
         Ok(self.bev.write_with(room, f)?)
     }
 
@@ -345,27 +403,30 @@ impl Connection {
             Turn::Later(held) => Some(std::mem::take(held)),
             Turn::Now => None,
         };
-        let Some(mut held) = held else { return Ok(self.bev.write(buffer)?) };
+        let Some(mut held) = held else { return self.send(buffer) };
         held.add_buffer(&mut buffer);
-        let len = held.len();
-        let unwanted = match self.core.borrow_mut().turn(seq) {
-            Turn::Later(place) => {
-                std::mem::swap(place, &mut held);
-                held
+        let rest = match self.core.borrow_mut().turn(seq) {
+            Turn::Later(place) if place.is_empty() => {
+                *place = held;
+                return Ok(());
             }
-            _ => held,
+            // What that Drop wrote in the meantime stands behind.
+            Turn::Later(place) => Some(std::mem::take(place)),
+            Turn::Now => None,
+            Turn::Gone => return Err(Caller::LateReply.into()),
         };
-        drop(unwanted);
-        if len > self.server.max_output() {
-            self.bev.free();
-            return Err(event_core::Error::OutputFull.into());
+        match rest {
+            Some(rest) => {
+                self.append_buffer(seq, held)?;
+                self.append_buffer(seq, rest)
+            }
+            None => self.send(held),
         }
-        Ok(())
     }
 
     /// Writes the head of an answer.
     fn reply_head(&self, seq: Seq, head: &ReplyHead<'_>, payload: Payload) -> Result<Delivery, Error> {
-        self.check()?;
+        self.admit()?;
         let to = {
             let core = self.core.borrow();
             let exchange = core.exchange(seq).ok_or(Caller::LateReply)?;
@@ -440,7 +501,7 @@ impl Connection {
 
     /// A piece of an answer.
     pub(crate) fn chunk(&self, seq: Seq, piece: Buffer) -> Result<(), Error> {
-        self.check()?;
+        self.admit()?;
         if piece.is_empty() {
             return Ok(());
         }
@@ -508,7 +569,7 @@ impl Connection {
                 Some(Advance::Empty) => {}
                 Some(Advance::Turn(held)) => {
                     if !held.is_empty() {
-                        let _ = self.bev.write(held);
+                        let _ = self.send(held);
                     }
                 }
                 Some(Advance::Last(rest)) => {
@@ -525,13 +586,11 @@ impl Connection {
         }
         // Outside of `pump`: what waited for this answer goes on in the next turn, on a fresh stack.
         if self.stage.get() == Stage::Open {
-            let was_paused = self.paused.replace(false);
-            if was_paused {
-                let _ = self.bev.enable(Direction::READ);
-            }
             // A client that waits for `100 Continue` behind this answer sends nothing by itself.
-            if was_paused || self.bev.pending_input() > 0 || self.core.borrow().owes_continue() {
-                let _ = self.bev.trigger(Direction::READ);
+            let waits =
+                self.paused.get() || self.bev.pending_input() > 0 || self.core.borrow().owes_continue();
+            if waits && self.bev.pending_output() <= ROOM {
+                self.resume();
             }
         } else {
             self.close_if_ended();
@@ -575,7 +634,12 @@ impl Connection {
         }
         let now = self.server.handle.elapsed();
         match self.stage.get() {
-            Stage::Open => self.core.borrow_mut().on_drained(now),
+            Stage::Open => {
+                self.core.borrow_mut().on_drained(now);
+                if self.paused.get() {
+                    self.resume();
+                }
+            }
             Stage::Flushing => self.linger(),
             _ => {}
         }
@@ -738,9 +802,9 @@ impl Connection {
         }
     }
 
-    /// Has `cb` called whenever no more than `low` bytes are unsent, as long as the answer of `seq` goes on.
-    pub(crate) fn watch_room(&self, seq: Seq, low: usize, cb: RoomCallback) {
-        self.bev.set_watermark(Direction::WRITE, low, None);
+    /// Has `cb` called whenever bytes have left and few are unsent, as long as the answer of `seq` goes on.
+    pub(crate) fn watch_room(&self, seq: Seq, cb: RoomCallback) {
+        self.bev.set_watermark(Direction::WRITE, ROOM / 2, None);
         self.add_hook(Hook::on_room(seq, cb));
     }
 

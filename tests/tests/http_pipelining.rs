@@ -3,14 +3,14 @@
 // Everything here is part of a test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
 use event_core::Timer;
 use event_core::testing::Call;
 use event_http::{Limits, Request};
-use tests::http::{PAGE, answers, each_simulated_web, each_web};
+use tests::http::{PAGE, answers, each_simulated_web, each_socket_web, each_web};
 
 fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -161,5 +161,98 @@ fn what_is_read_ahead_is_bounded_in_bytes_too() {
             web.settle(&client);
             assert!(!kept.borrow().is_empty());
         }
+    });
+}
+
+#[test]
+fn big_answers_to_a_pipelined_batch_wait_for_the_reader() {
+    each_web(|web| {
+        let served = Rc::new(Cell::new(0));
+        let count = served.clone();
+        web.server.set_gencb(move |req: Request| {
+            count.set(count.get() + 1);
+            req.send_reply(200, None, vec![b'x'; 1 << 20])
+        });
+        let client = web.client();
+        client.write(get("/").repeat(40).as_bytes());
+        if !client.is_pair() {
+            for _ in 0..10 {
+                web.bed.settle(&mut web.base);
+            }
+            assert!(
+                served.get() < 12,
+                "{} answers of 1 MiB each are made for a client that does not read",
+                served.get()
+            );
+        }
+        let mut whole = 0;
+        web.until(&client, |got, ended| {
+            assert!(!ended, "after {whole}");
+            whole = got.len();
+            whole > 40 << 20 && answers(got, &[]).is_some_and(|(all, _)| all.len() == 40)
+        });
+        assert_eq!(served.get(), 40);
+        let (all, left) = answers(&client.bytes(), &[]).unwrap();
+        assert_eq!((all.len(), left), (40, 0));
+    });
+}
+
+#[test]
+fn one_answer_may_be_larger_than_what_a_stream_may_hold() {
+    each_socket_web(|web| {
+        web.server.set_gencb(|req: Request| req.send_reply(200, None, vec![b'x'; 20 << 20]));
+        let client = web.client();
+        client.write((get("/") + &get("/")).as_bytes());
+        web.until(&client, |got, ended| {
+            assert!(!ended);
+            got.len() > 40 << 20 && answers(got, &[]).is_some_and(|(all, _)| all.len() == 2)
+        });
+        let (all, left) = answers(&client.bytes(), &[]).unwrap();
+        assert!(left == 0 && all.iter().all(|answer| answer.2.len() == 20 << 20));
+    });
+}
+
+#[test]
+fn a_stream_that_waits_for_its_turn_has_no_room_for_ever() {
+    each_web(|web| {
+        let kept = web.keep();
+        let client = web.client();
+        client.write((get("/0") + &get("/1")).as_bytes());
+        web.bed.run_until(&mut web.base, || kept.borrow().len() == 2);
+        let mut requests = kept.take().into_iter();
+        let (first, second) = (requests.next().unwrap(), requests.next().unwrap());
+        let stream = second.send_reply_start(200, None).unwrap();
+        let mut sent = 0;
+        while stream.has_room() {
+            stream.chunk(vec![b'x'; 100_000]).unwrap();
+            sent += 100_000;
+            assert!(sent < 2 << 20, "room for {sent} bytes that cannot leave");
+        }
+        assert!(stream.pending_output() > 1 << 20);
+        first.send_reply(200, None, PAGE).unwrap();
+        web.until(&client, |got, _| got.len() > sent);
+        web.settle(&client);
+        assert!(stream.has_room());
+        stream.end().unwrap();
+        web.until(&client, |got, _| got.ends_with(b"\r\n0\r\n\r\n"));
+    });
+}
+
+#[test]
+fn answers_that_are_held_back_are_bounded_together() {
+    each_web(|web| {
+        let kept = web.keep();
+        let client = web.client();
+        client.write(get("/").repeat(10).as_bytes());
+        web.bed.run_until(&mut web.base, || kept.borrow().len() == 10);
+        let mut requests = kept.take().into_iter();
+        let first = requests.next().unwrap();
+        let mut refused = 0;
+        for request in requests {
+            refused += u32::from(request.send_reply(200, None, vec![b'x'; 4 << 20]).is_err());
+        }
+        assert!(refused > 0, "36 MiB are held back");
+        web.until(&client, |_, ended| ended);
+        assert!(first.send_reply(200, None, "late").unwrap_err().is_client_gone());
     });
 }

@@ -354,6 +354,16 @@ impl<B: Default> Conn<B> {
         self.expect
     }
 
+    /// Whether the next byte would begin a request.
+    pub(crate) fn is_between_requests(&self) -> bool {
+        matches!(self.reading, Reading::Head(_)) && !self.started
+    }
+
+    /// What is kept for answers whose turn has not come.
+    pub(crate) fn held(&self) -> impl Iterator<Item = &B> {
+        self.queue.held()
+    }
+
     /// Requests that are read and not answered.
     pub(crate) fn outstanding(&self) -> usize {
         self.queue.len()

@@ -160,6 +160,11 @@ impl<B: Default> Queue<B> {
         self.front.is_some() && seq.0 == self.first
     }
 
+    /// What the exchanges behind the front have written.
+    pub(crate) fn held(&self) -> impl Iterator<Item = &B> {
+        self.rest.iter().flat_map(|rest| rest.exchanges.iter().map(|(_, held)| held))
+    }
+
     /// The place of `seq`, zero for the front.
     fn index(&self, seq: Seq) -> Option<usize> {
         usize::try_from(seq.0.checked_sub(self.first)?).ok()

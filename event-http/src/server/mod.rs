@@ -37,9 +37,6 @@ const SPARE_FILES: usize = 64;
 /// So many clients above the bound are told 503; those above that are closed without a word.
 const REFUSED_AT_ONCE: usize = 32;
 
-/// Output that one connection may hold back for answers whose turn has not come.
-const MAX_HELD: usize = 16 << 20;
-
 /// An HTTP server: libevent's `evhttp`.
 ///
 /// A clonable handle on an object that the loop owns: it serves until [`free`](Self::free) or the end of the loop, and
@@ -411,10 +408,6 @@ impl Inner {
     pub(crate) fn with_date<T>(&self, use_date: impl FnOnce(&DateLine) -> T) -> T {
         let now = self.handle.elapsed();
         use_date(self.date.borrow_mut().at(now, || self.handle.wall_clock()))
-    }
-
-    pub(crate) fn max_output(&self) -> usize {
-        MAX_HELD
     }
 
     pub(crate) fn is_gone(&self) -> bool {

@@ -14,9 +14,6 @@ use crate::head::{HeaderValue, Headers, Method, RequestHead, Version};
 use crate::server::deferred::Deferred;
 use crate::server::{Completion, Gone, Hook};
 
-/// Above this many unsent bytes a streamed answer has no room: more would only grow memory.
-const ROOM: usize = 1 << 20;
-
 /// A whole request, to be answered once: at once, later from another callback, or from another thread.
 ///
 /// Answering takes the request, so that a second answer does not compile. A request that is dropped unanswered is
@@ -316,21 +313,23 @@ impl Reply {
         self.connection.reply_end(self.seq, trailers)
     }
 
-    /// Bytes of this connection's answers that have not been handed to the kernel.
+    /// Bytes before the end of this answer that have not been handed to the kernel, also while they wait for the
+    /// answers before it.
     pub fn pending_output(&self) -> usize {
-        self.connection.pending_output()
+        self.connection.pending_output(self.seq)
     }
 
     /// False above 1 MiB of unsent bytes: what is sent now only grows memory, and above 16 MiB ends the connection.
+    /// False as well when the client or the server is gone.
     pub fn has_room(&self) -> bool {
-        self.pending_output() <= ROOM
+        self.connection.has_room(self.seq)
     }
 
     /// Is called when there is room again, which is below 512 KiB of unsent bytes, and each time that more has left.
     /// Dropped when the answer ends. Replaces nothing: each call adds one.
     #[doc(alias = "evhttp_send_reply_chunk_with_cb")]
     pub fn on_room(&self, cb: impl FnMut() + 'static) {
-        self.connection.watch_room(self.seq, ROOM / 2, Box::new(cb));
+        self.connection.watch_room(self.seq, Box::new(cb));
     }
 
     /// Is called if the client leaves before the end of the answer. Replaces nothing: each call adds one.
