@@ -13,7 +13,7 @@ use crate::conn::{Advance, Conn, Eof, Linger, Rules, Seq, State, Step, Turn};
 use crate::encode::{self, Automatic, Delivery, Mode, Payload, ReplyHead};
 use crate::error::{Caller, Error, Ours};
 use crate::head::{Headers, RequestHead};
-use crate::server::{Completion, Gone, Hook, Inner, Request, RoomCallback};
+use crate::server::{Completion, Gone, Hook, Inner, Progress, Request, RoomCallback, guarded};
 
 /// So many requests of one connection are served before the others get their turn.
 const REQUESTS_PER_VISIT: usize = 64;
@@ -554,7 +554,7 @@ impl Connection {
             self.lingers.set(true);
         }
         let finished = self.core.borrow_mut().finish(seq);
-        self.mark_done(seq);
+        self.mark(seq, Progress::Ended);
         self.advance();
         finished
     }
@@ -563,7 +563,13 @@ impl Connection {
     fn advance(self: &Rc<Self>) {
         let now = self.server.handle.elapsed();
         loop {
-            let advance = self.core.borrow_mut().advance(now);
+            let (front, advance) = {
+                let mut core = self.core.borrow_mut();
+                (core.front(), core.advance(now))
+            };
+            if let (Some(front), Some(_)) = (front, &advance) {
+                self.mark(front, Progress::Written);
+            }
             match advance {
                 None => break,
                 Some(Advance::Empty) => {}
@@ -579,6 +585,12 @@ impl Connection {
                     }
                     break;
                 }
+            }
+        }
+        if self.bev.pending_output() == 0 {
+            // The end of an answer wrote nothing, so `drained` will not be told.
+            for hook in self.written_hooks() {
+                self.server.queue_hook(hook, Completion::Sent);
             }
         }
         if self.pumping.get() {
@@ -643,7 +655,12 @@ impl Connection {
             Stage::Flushing => self.linger(),
             _ => {}
         }
-        self.run_done_hooks();
+        for hook in self.written_hooks() {
+            hook.complete(Completion::Sent);
+        }
+        if self.finished.get() {
+            self.run_gone_hooks(Gone::Finished);
+        }
         self.arm();
     }
 
@@ -780,8 +797,11 @@ impl Connection {
             Stage::ServerGone => Completion::ServerGone,
             _ => Completion::ClientGone,
         };
-        for hook in self.hooks.take().into_iter().flat_map(|hooks| hooks.0) {
+        for mut hook in self.hooks.take().into_iter().flat_map(|hooks| hooks.0) {
+            // Whoever was to hear of it has heard.
+            let unheard = hook.take_gone();
             self.server.queue_hook(hook, completion);
+            drop(unheard);
         }
         drop(unfinished);
     }
@@ -789,17 +809,42 @@ impl Connection {
     // Hooks.
 
     pub(crate) fn add_hook(&self, hook: Hook) {
-        let mut hooks = self.hooks.take().unwrap_or_default();
-        hooks.0.push(hook);
-        self.hooks.set(Some(hooks));
+        match self.stage.get() {
+            Stage::Closed => self.server.queue_hook(hook, Completion::ClientGone),
+            Stage::ServerGone => self.server.queue_hook(hook, Completion::ServerGone),
+            _ => {
+                if hook.is_gone() && self.finished.get() {
+                    // Told in the next turn, by `drained`.
+                    let _ = self.bev.trigger(Direction::WRITE);
+                }
+                let mut hooks = self.hooks.take().unwrap_or_default();
+                hooks.0.push(hook);
+                self.hooks.set(Some(hooks));
+            }
+        }
     }
 
-    /// The answer of `seq` is written as a whole.
-    fn mark_done(&self, seq: Seq) {
+    /// The answer of `seq` got on.
+    fn mark(&self, seq: Seq, progress: Progress) {
         if let Some(mut hooks) = self.hooks.take() {
-            hooks.0.iter_mut().filter(|hook| hook.seq == seq).for_each(|hook| hook.done = true);
+            hooks.0.iter_mut().filter(|hook| hook.seq == seq).for_each(|hook| hook.progress = progress);
             self.hooks.set(Some(hooks));
         }
+    }
+
+    /// Takes out the hooks that `wanted` picks.
+    fn take_hooks(&self, wanted: impl FnMut(&mut Hook) -> bool) -> Vec<Hook> {
+        let Some(mut hooks) = self.hooks.take() else { return Vec::new() };
+        let taken = hooks.0.extract_if(.., wanted).collect();
+        if !hooks.0.is_empty() {
+            self.hooks.set(Some(hooks));
+        }
+        taken
+    }
+
+    /// Takes out the hooks of answers that are written as a whole.
+    fn written_hooks(&self) -> Vec<Hook> {
+        self.take_hooks(|hook| hook.progress == Progress::Written)
     }
 
     /// Has `cb` called whenever bytes have left and few are unsent, as long as the answer of `seq` goes on.
@@ -809,38 +854,38 @@ impl Connection {
     }
 
     fn run_room_hooks(&self) {
-        let Some(mut hooks) = self.hooks.take() else { return };
-        let rooms: Vec<_> =
-            hooks.0.iter_mut().filter(|hook| !hook.done).filter_map(Hook::take_room).collect();
-        self.hooks.set(Some(hooks));
-        for (seq, mut cb) in rooms {
-            cb();
-            let streams = self.core.borrow().exchange(seq).is_some_and(|e| e.state != State::Done);
-            if streams && self.check().is_ok() {
-                self.add_hook(Hook::on_room(seq, cb));
+        for mut hook in self.take_hooks(|hook| hook.is_room()) {
+            let again = match self.is_streaming(hook.seq) {
+                true if self.pending_output(hook.seq) <= ROOM / 2 => hook.call_room(),
+                streaming => streaming,
+            };
+            // The call may have ended the answer.
+            if again && self.is_streaming(hook.seq) {
+                self.add_hook(hook);
             }
         }
     }
 
-    fn run_done_hooks(&self) {
-        let Some(mut hooks) = self.hooks.take() else { return };
-        let done: Vec<Hook> = hooks.0.extract_if(.., |hook| hook.done).collect();
-        if !hooks.0.is_empty() {
-            self.hooks.set(Some(hooks));
-        }
-        for hook in done {
-            hook.complete(Completion::Sent);
-        }
+    fn is_streaming(&self, seq: Seq) -> bool {
+        self.check().is_ok()
+            && self.core.borrow().exchange(seq).is_some_and(|e| matches!(e.state, State::Streaming(_)))
     }
 
     /// Tells every request that is out that the client has left.
     fn run_gone_hooks(&self, gone: Gone) {
         let Some(mut hooks) = self.hooks.take() else { return };
-        let callbacks: Vec<_> =
-            hooks.0.iter_mut().filter(|hook| !hook.done).filter_map(|hook| hook.take_gone(gone)).collect();
+        let pending = hooks.0.iter_mut().filter(|hook| hook.progress == Progress::Pending);
+        let callbacks: Vec<_> = pending
+            .filter_map(|hook| {
+                if gone == Gone::Reset {
+                    hook.raise_flag();
+                }
+                hook.take_gone()
+            })
+            .collect();
         self.hooks.set(Some(hooks));
         for callback in callbacks {
-            callback(gone);
+            guarded("on_client_gone", || callback(gone));
         }
     }
 }

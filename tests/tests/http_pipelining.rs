@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use event_core::Timer;
 use event_core::testing::Call;
-use event_http::{Limits, Request};
+use event_http::{Completion, Limits, Reply, Request};
 use tests::http::{PAGE, answers, each_simulated_web, each_socket_web, each_web};
 
 fn get(path: &str) -> String {
@@ -209,6 +209,39 @@ fn one_answer_may_be_larger_than_what_a_stream_may_hold() {
         });
         let (all, left) = answers(&client.bytes(), &[]).unwrap();
         assert!(left == 0 && all.iter().all(|answer| answer.2.len() == 20 << 20));
+    });
+}
+
+#[test]
+fn an_answer_that_was_given_ahead_is_complete_only_when_it_has_left() {
+    each_web(|web| {
+        let kept = web.keep();
+        let client = web.client();
+        client.write((get("/0") + &get("/1") + &get("/2")).as_bytes());
+        web.bed.run_until(&mut web.base, || kept.borrow().len() == 3);
+        let log = Rc::new(RefCell::new(Vec::new()));
+        for (n, request) in kept.borrow().iter().enumerate() {
+            let log = log.clone();
+            request.on_complete(move |completion| log.borrow_mut().push((n, completion)));
+        }
+        let mut requests = kept.take().into_iter();
+        let (first, second, third) =
+            (requests.next().unwrap(), requests.next().unwrap(), requests.next().unwrap());
+        second.send_reply(200, None, "two").unwrap();
+        let stream: Reply = first.send_reply_start(200, None).unwrap();
+        stream.chunk("one").unwrap();
+        web.until(&client, |got, _| got.ends_with(b"one\r\n"));
+        web.settle(&client);
+        assert!(log.borrow().is_empty(), "{:?}", log.borrow());
+        // Cut off: what was given ahead never leaves.
+        drop(stream);
+        web.until(&client, |_, ended| ended);
+        web.settle(&client);
+        let mut log = log.take();
+        log.sort_by_key(|entry| entry.0);
+        let gone = Completion::ClientGone;
+        assert_eq!(log, [(0, gone), (1, gone), (2, gone)]);
+        assert!(third.send_reply(200, None, "late").unwrap_err().is_client_gone());
     });
 }
 

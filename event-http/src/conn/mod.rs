@@ -354,6 +354,11 @@ impl<B: Default> Conn<B> {
         self.expect
     }
 
+    /// The exchange whose answer is due on the wire.
+    pub(crate) fn front(&self) -> Option<Seq> {
+        self.queue.front()
+    }
+
     /// Whether the next byte would begin a request.
     pub(crate) fn is_between_requests(&self) -> bool {
         matches!(self.reading, Reading::Head(_)) && !self.started

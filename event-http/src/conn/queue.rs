@@ -160,6 +160,11 @@ impl<B: Default> Queue<B> {
         self.front.is_some() && seq.0 == self.first
     }
 
+    /// The exchange whose answer is due on the wire.
+    pub(crate) fn front(&self) -> Option<Seq> {
+        self.front.map(|_| Seq(self.first))
+    }
+
     /// What the exchanges behind the front have written.
     pub(crate) fn held(&self) -> impl Iterator<Item = &B> {
         self.rest.iter().flat_map(|rest| rest.exchanges.iter().map(|(_, held)| held))

@@ -26,7 +26,7 @@ use crate::limits::Limits;
 use deferred::Desk;
 pub use deferred::{Deferred, DeferredReply};
 pub use hook::{Completion, Gone};
-pub(crate) use hook::{Hook, RoomCallback};
+pub(crate) use hook::{Hook, Progress, RoomCallback, guarded};
 pub use request::{Reply, Request};
 pub use routes::HandlerReturn;
 use routes::{Handler, Routes};
@@ -428,8 +428,13 @@ impl Inner {
     }
 
     /// A hook that cannot run inside the call that ended its request.
-    pub(crate) fn queue_hook(&self, hook: Hook, completion: Completion) {
+    pub(crate) fn queue_hook(self: &Rc<Self>, hook: Hook, completion: Completion) {
         hook.raise_flag();
+        if self.id.get().is_none() {
+            // The server was freed before; the loop takes it back until its hooks have run.
+            let Ok(id) = self.handle.own(self.clone()) else { return };
+            self.id.set(Some(id));
+        }
         self.queued.borrow_mut().push((hook, completion));
         if let Some(id) = self.id.get() {
             let _ = self.handle.activate(id, Ready::empty());
