@@ -7,7 +7,7 @@ use std::net::SocketAddrV4;
 use std::rc::Rc;
 use std::time::Duration;
 
-use event_core::{Address, Buffer, BufferEvent, BufferGuard, Callbacks, Direction, StreamEvent};
+use event_core::{Address, Buffer, BufferEvent, BufferGuard, Callbacks, Direction, Hold, StreamEvent};
 
 use crate::conn::{Advance, Conn, Eof, Linger, Rules, Seq, State, Step, Turn};
 use crate::encode::{self, Automatic, Delivery, Mode, Payload, ReplyHead};
@@ -72,6 +72,10 @@ pub(crate) struct Connection {
     incoming: Cell<Option<Box<Incoming>>>,
     hooks: Cell<Option<Box<Hooks>>>,
     linger: Cell<Option<Box<Linger>>>,
+    /// Keeps the loop running while requests are with the program.
+    hold: Cell<Option<Hold>>,
+    /// Requests and unfinished answers that are with the program.
+    lent: Cell<u32>,
     peer: PeerAddress,
     /// Where the server's table has this connection.
     key: Cell<u32>,
@@ -137,6 +141,8 @@ impl Connection {
             incoming: Cell::new(None),
             hooks: Cell::new(None),
             linger: Cell::new(None),
+            hold: Cell::new(None),
+            lent: Cell::new(0),
             peer,
             key: Cell::new(u32::MAX),
             stage: Cell::new(Stage::Open),
@@ -166,6 +172,25 @@ impl Connection {
 
     pub(crate) fn server(&self) -> &Rc<Inner> {
         &self.server
+    }
+
+    /// A request, or its unfinished answer, goes to the program: that keeps the loop running, while the connection
+    /// lives.
+    pub(crate) fn lend(&self) {
+        let lent = self.lent.get();
+        self.lent.set(lent + 1);
+        if lent == 0 && self.check().is_ok() {
+            self.hold.set(Some(self.server.handle.hold()));
+        }
+    }
+
+    /// It has come back.
+    pub(crate) fn take_back(&self) {
+        let lent = self.lent.get().saturating_sub(1);
+        self.lent.set(lent);
+        if lent == 0 {
+            self.hold.set(None);
+        }
     }
 
     /// Unsent bytes that the answer of `seq` adds to: the connection's, and its own that wait for their turn.
@@ -554,7 +579,9 @@ impl Connection {
             self.lingers.set(true);
         }
         let finished = self.core.borrow_mut().finish(seq);
-        self.mark(seq, Progress::Ended);
+        if finished.is_ok() {
+            self.mark(seq, Progress::Pending, Progress::Ended);
+        }
         self.advance();
         finished
     }
@@ -568,7 +595,8 @@ impl Connection {
                 (core.front(), core.advance(now))
             };
             if let (Some(front), Some(_)) = (front, &advance) {
-                self.mark(front, Progress::Written);
+                // Not of one that was cut off.
+                self.mark(front, Progress::Ended, Progress::Written);
             }
             match advance {
                 None => break,
@@ -789,6 +817,7 @@ impl Connection {
             self.stage.set(stage);
         }
         let unfinished = self.incoming.take();
+        self.hold.set(None);
         let key = self.key.replace(u32::MAX);
         if key != u32::MAX {
             self.server.remove(key);
@@ -825,9 +854,10 @@ impl Connection {
     }
 
     /// The answer of `seq` got on.
-    fn mark(&self, seq: Seq, progress: Progress) {
+    fn mark(&self, seq: Seq, from: Progress, to: Progress) {
         if let Some(mut hooks) = self.hooks.take() {
-            hooks.0.iter_mut().filter(|hook| hook.seq == seq).for_each(|hook| hook.progress = progress);
+            let its = hooks.0.iter_mut().filter(|hook| hook.seq == seq && hook.progress == from);
+            its.for_each(|hook| hook.progress = to);
             self.hooks.set(Some(hooks));
         }
     }

@@ -109,6 +109,22 @@ fn hooks_that_come_after_the_client_has_left_are_still_called() {
 }
 
 #[test]
+fn freeing_the_server_completes_what_is_out_in_the_next_turn() {
+    each_web(|web| {
+        let (client, request, log) = out(web);
+        web.server.free();
+        assert!(log.borrow().is_empty());
+        until_logged(web, &log, &["ServerGone"]);
+        watch(&request, &log);
+        until_logged(web, &log, &["ServerGone", "ServerGone"]);
+        let error = request.send_reply(200, None, PAGE).unwrap_err();
+        assert!(error.is_server_gone() && !error.is_client_gone());
+        web.until(&client, |_, ended| ended);
+        assert_eq!(web.base.dispatch().unwrap(), LoopEnd::Empty);
+    });
+}
+
+#[test]
 fn a_server_freed_inside_the_handler_completes_its_request() {
     each_web(|web| {
         let log = Log::default();
@@ -187,6 +203,25 @@ fn an_unanswered_request_is_complete_with_its_500() {
         web.until(&client, |_, ended| ended);
         assert!(client.text().starts_with("HTTP/1.1 500 "));
         until_logged(web, &log, &["Sent"]);
+    });
+}
+
+#[test]
+fn the_deadline_of_a_graceful_stop_completes_what_is_out() {
+    each_simulated_web(|web| {
+        let (client, request, log) = out(web);
+        web.server.shutdown(Duration::from_secs(10));
+        web.pass(&client, Duration::from_millis(9_999));
+        assert!(log.borrow().is_empty());
+        web.pass(&client, Duration::from_millis(2));
+        assert_eq!(*log.borrow(), ["ClientGone"]);
+        assert!(client.is_ended());
+        assert_eq!(
+            web.base.dispatch().unwrap(),
+            LoopEnd::Empty,
+            "a request without its connection holds nothing"
+        );
+        drop(request);
     });
 }
 
@@ -318,5 +353,19 @@ fn a_reset_of_the_stream_reaches_a_gone_flag_from_a_timer() {
         web.bed.run_until(&mut web.base, || seen.get() == Some(Gone::Reset));
         timer.add(Duration::ZERO).unwrap();
         web.bed.run_until(&mut web.base, || request.borrow().is_none());
+    });
+}
+
+#[test]
+fn an_answer_shorter_than_it_said_is_not_sent_as_a_whole() {
+    each_web(|web| {
+        let (client, mut request, log) = out(web);
+        request.add_header("Content-Length", "5").unwrap();
+        let reply = request.send_reply_start(200, None).unwrap();
+        reply.chunk("abc").unwrap();
+        assert!(reply.end().unwrap_err().is_caller());
+        web.until(&client, |_, ended| ended);
+        assert!(client.bytes().ends_with(b"abc"));
+        until_logged(web, &log, &["ClientGone"]);
     });
 }

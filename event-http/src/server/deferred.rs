@@ -43,7 +43,8 @@ impl Desk {
 
 /// A token for a request that is parked with its server: any thread may answer it, once.
 ///
-/// Dropped unanswered, also by a thread that panics, it answers 500. The request keeps the loop running meanwhile.
+/// Dropped unanswered, also by a thread that panics, it answers 500. The request keeps the loop running meanwhile, as long as its connection
+/// lives.
 ///
 /// ```
 /// # use event_core::EventBase;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 
-use event_core::{Address, Buffer, Hold};
+use event_core::{Address, Buffer};
 
 use crate::conn::Seq;
 use crate::driver::Connection;
@@ -17,7 +17,7 @@ use crate::server::{Completion, Gone, Hook};
 /// A whole request, to be answered once: at once, later from another callback, or from another thread.
 ///
 /// Answering takes the request, so that a second answer does not compile. A request that is dropped unanswered is
-/// answered 500. It keeps the loop running while it exists.
+/// answered 500. It keeps the loop running while it exists and its connection lives.
 ///
 /// ```
 /// # use event_core::EventBase;
@@ -42,7 +42,6 @@ pub struct Request {
     trailers: Headers,
     reply_headers: Headers,
     answered: bool,
-    _hold: Hold,
 }
 
 impl Request {
@@ -53,18 +52,9 @@ impl Request {
         body: Buffer,
         trailers: Headers,
     ) -> Request {
-        let hold = connection.server().handle.hold();
+        connection.lend();
         let reply_headers = Headers::new();
-        Request {
-            connection,
-            seq,
-            head: Some(head),
-            body,
-            trailers,
-            reply_headers,
-            answered: false,
-            _hold: hold,
-        }
+        Request { connection, seq, head: Some(head), body, trailers, reply_headers, answered: false }
     }
 
     /// The method.
@@ -220,15 +210,9 @@ impl Request {
         let started = self.connection.reply_start(self.seq, &head);
         self.answered = started.as_ref().err().is_none_or(|error| !error.is_invalid_argument());
         started?;
-        let hold = self.connection.server().handle.hold();
         let connection = self.connection.clone();
-        Ok(Reply {
-            connection,
-            seq: self.seq,
-            trailers: Headers::new(),
-            ended: Cell::new(false),
-            _hold: hold,
-        })
+        connection.lend();
+        Ok(Reply { connection, seq: self.seq, trailers: Headers::new(), ended: Cell::new(false) })
     }
 
     /// Parks the request with its server and gives a token for it that any thread may answer, once. Take out what the
@@ -259,6 +243,7 @@ impl Drop for Request {
         if !self.answered && self.connection.reply_error(self.seq, 500, None).is_ok() {
             log::warn!("500 to {:?}: {}", self.connection.peer(), Error::from(Ours::HandlerFailed));
         }
+        self.connection.take_back();
     }
 }
 
@@ -272,14 +257,13 @@ impl fmt::Debug for Request {
 }
 
 /// An answer that is being streamed. Dropped before [`end`](Reply::end), it closes the connection, so that what the
-/// client has does not look whole. It keeps the loop running while it exists.
+/// client has does not look whole. It keeps the loop running while it exists and its connection lives.
 #[must_use = "a reply that is dropped before its end closes the connection"]
 pub struct Reply {
     connection: Rc<Connection>,
     seq: Seq,
     trailers: Headers,
     ended: Cell<bool>,
-    _hold: Hold,
 }
 
 impl Reply {
@@ -344,6 +328,7 @@ impl Drop for Reply {
         if !self.ended.get() {
             self.connection.reply_abandoned(self.seq);
         }
+        self.connection.take_back();
     }
 }
 
