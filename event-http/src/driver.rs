@@ -521,7 +521,9 @@ impl Connection {
 
     /// Begins an answer in pieces.
     pub(crate) fn reply_start(&self, seq: Seq, head: &ReplyHead<'_>) -> Result<Mode, Error> {
-        Ok(self.reply_head(seq, head, Payload::Stream)?.mode)
+        let mode = self.reply_head(seq, head, Payload::Stream)?.mode;
+        self.arm_outside();
+        Ok(mode)
     }
 
     /// A piece of an answer.
@@ -533,14 +535,16 @@ impl Connection {
         let len = piece.len() as u64;
         let mode = self.core.borrow_mut().take_body(seq, len)?;
         match mode {
-            Mode::Nothing => Ok(()),
+            Mode::Nothing => {}
             Mode::Chunked => {
                 self.append(seq, 20, |out| encode::chunk_start(out, len))?;
                 self.append_buffer(seq, piece)?;
-                self.append(seq, 2, |out| out.extend_from_slice(encode::CHUNK_END))
+                self.append(seq, 2, |out| out.extend_from_slice(encode::CHUNK_END))?;
             }
-            Mode::Length(_) | Mode::UntilClose => self.append_buffer(seq, piece),
+            Mode::Length(_) | Mode::UntilClose => self.append_buffer(seq, piece)?,
         }
+        self.arm_outside();
+        Ok(())
     }
 
     fn body(&self, seq: Seq, body: Buffer, mode: Mode) -> Result<(), Error> {
@@ -771,6 +775,13 @@ impl Connection {
     fn answer_deadline(&self, rules: &Rules) -> Option<Duration> {
         let since = self.bev.last_written().saturating_duration_since(self.server.handle.clock_origin());
         rules.limits.answer_timeout.map(|timeout| since.saturating_add(timeout))
+    }
+
+    /// Output that is written outside of `pump`, which arms by itself, must be read in time as well.
+    fn arm_outside(&self) {
+        if !self.pumping.get() {
+            self.arm();
+        }
     }
 
     /// Sets the nearest deadline. Law: whenever a connection waits, something will wake it.

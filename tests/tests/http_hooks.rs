@@ -196,6 +196,24 @@ fn a_reader_that_does_not_read_ends_as_client_gone_when_its_time_is_up() {
 }
 
 #[test]
+fn a_streams_reader_that_does_not_read_is_closed_at_its_time_too() {
+    each_simulated_web(|web| {
+        let (client, request, log) = out(web);
+        let reply = request.send_reply_start(200, None).unwrap();
+        web.settle(&client);
+        web.bed.pass(&mut web.base, Duration::from_secs(300));
+        assert!(log.borrow().is_empty(), "nothing is unsent, and a handler has all the time it wants");
+        reply.chunk(vec![b'x'; 1 << 20]).unwrap();
+        web.bed.pass(&mut web.base, Duration::from_millis(59_999));
+        assert!(log.borrow().is_empty());
+        web.bed.pass(&mut web.base, Duration::from_millis(2));
+        assert_eq!(*log.borrow(), ["gone Reset", "ClientGone"]);
+        assert!(reply.chunk("x").unwrap_err().is_client_gone() && !reply.has_room());
+        drop(client);
+    });
+}
+
+#[test]
 fn an_unanswered_request_is_complete_with_its_500() {
     each_web(|web| {
         let (client, request, log) = out(web);
