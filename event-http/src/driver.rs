@@ -274,7 +274,7 @@ impl Connection {
     }
 
     fn serve(self: &Rc<Self>, input: &mut BufferGuard) {
-        let rules = self.server.rules();
+        let mut rules = self.server.rules();
         let mut incoming = self.incoming.take();
         let mut fresh: Option<Incoming> = None;
         let mut served = 0;
@@ -308,6 +308,8 @@ impl Connection {
                     debug_assert_eq!(seq, ended, "a request ends before the next begins");
                     self.server.serve(Request::new(self.clone(), seq, head, body, trailers));
                     served += 1;
+                    // The handler may have changed them.
+                    rules = self.server.rules();
                     if served == REQUESTS_PER_VISIT && !input.is_empty() {
                         // The rest waits a turn.
                         self.yields.set(self.bev.trigger(Direction::READ).is_ok());

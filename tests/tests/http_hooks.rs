@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use event_core::{LoopEnd, Timer};
-use event_http::{Gone, Request};
+use event_http::{Gone, Limits, Request};
 use tests::http::{PAGE, Web, each_simulated_web, each_socket_web, each_web};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -354,6 +354,21 @@ fn a_loop_that_ends_first_drops_the_hooks_unheard() {
         assert!(request.send_reply(200, None, "late").unwrap_err().is_server_gone());
         assert!(log.borrow().is_empty());
         drop(client);
+    });
+}
+
+#[test]
+fn limits_change_for_the_next_request_of_the_same_batch() {
+    each_web(|web| {
+        let server = web.server.clone();
+        web.server.set_gencb(move |req: Request| {
+            server.set_limits(Limits { max_body_bytes: Some(1), ..Limits::default() });
+            req.send_reply(200, None, PAGE)
+        });
+        let client = web.client();
+        let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab";
+        let answer = web.ask_to_end(&client, post.repeat(2).as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("HTTP/1.1 413 "), "{answer}");
     });
 }
 
