@@ -1,10 +1,12 @@
 //! A server on a backend, and clients of every kind of stream: what the HTTP tests stand on.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use event_core::{Address, Buffer, BufferEvent, Callbacks, Direction, EventBase, Scoped, StreamEvent};
+use event_core::{Address, Buffer, BufferEvent, Bytes, Callbacks, Direction, EventBase, Scoped, StreamEvent};
 use event_http::{Request, Server};
 
 use crate::{Bed, Peer, each_backend};
@@ -276,6 +278,44 @@ impl Client {
     pub fn is_pair(&self) -> bool {
         matches!(self.end, End::Pair(..))
     }
+}
+
+type OnDrop = Box<dyn FnOnce()>;
+
+thread_local! {
+    /// What the blocks of `block_that` do when they are dropped; they must be `Send`, and this need not be.
+    static ON_DROP: RefCell<HashMap<usize, OnDrop>> = RefCell::default();
+}
+
+struct Block {
+    bytes: Vec<u8>,
+    number: usize,
+}
+
+impl AsRef<[u8]> for Block {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let on_drop = ON_DROP.with_borrow_mut(|all| all.remove(&self.number));
+        if let Some(on_drop) = on_drop {
+            on_drop();
+        }
+    }
+}
+
+/// A buffer of `len` bytes `x` in a block of the program's, with what is to happen when the last reference to it is
+/// dropped on this thread.
+pub fn block_that(len: usize, on_drop: impl FnOnce() + 'static) -> Buffer {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    ON_DROP.with_borrow_mut(|all| all.insert(number, Box::new(on_drop)));
+    let mut buffer = Buffer::new();
+    buffer.add_reference(Bytes::from_owner(Block { bytes: vec![b'x'; len], number }));
+    buffer
 }
 
 /// Leaves out every Date field, after a look at its form.
