@@ -108,10 +108,10 @@ impl Callbacks for Link {
     }
 
     fn on_event(&mut self, _: &BufferEvent, event: StreamEvent) {
-        if event.contains(StreamEvent::EOF) && !event.contains(StreamEvent::ERROR) {
-            self.0.finished();
-        } else {
+        if event.intersects(StreamEvent::ERROR | StreamEvent::TIMEOUT) {
             self.0.reset();
+        } else if event.contains(StreamEvent::EOF) {
+            self.0.finished();
         }
     }
 
@@ -158,6 +158,10 @@ impl Connection {
             log::debug!("a connection could not be served: {error}");
             connection.bev.free();
             return None;
+        }
+        if connection.bev.pending_input() > 0 {
+            // The program has read before it handed the stream over.
+            connection.yields.set(connection.bev.trigger(Direction::READ).is_ok());
         }
         connection.arm();
         Some(connection)

@@ -89,22 +89,23 @@ impl<'a> Web<'a> {
 
     /// A new client.
     pub fn client(&mut self) -> Client {
+        let server = self.server.clone();
+        self.client_of(&server)
+    }
+
+    /// A new client of another server on the same loop, if the wire is a pair; else of the one that listens.
+    pub fn client_of(&mut self, server: &Server) -> Client {
         let (got, ended) = (Rc::new(RefCell::default()), Rc::new(Cell::new(false)));
         let end = match self.wire {
             Wire::Listener => {
                 let peer = self.bed.connect(&self.address);
-                let before = self.server.connection_count();
-                let (bed, server) = (self.bed, &self.server);
-                let base = &mut self.base;
-                if before == server.connection_count() {
-                    // Until it is accepted or refused.
-                    bed.settle(base);
-                }
+                // Until it is accepted or refused.
+                self.bed.settle(&mut self.base);
                 End::Peer(peer)
             }
             Wire::Pair => {
                 let (ours, theirs) = BufferEvent::pair(&self.base).unwrap();
-                self.server.serve(ours);
+                server.serve(ours);
                 theirs.set_callbacks(Far { got: got.clone(), ended: ended.clone() });
                 theirs.enable(Direction::READ).unwrap();
                 End::Pair(theirs.scoped())
