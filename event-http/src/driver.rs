@@ -246,9 +246,10 @@ impl Connection {
 
     /// Refuses the client before it has asked anything.
     pub(crate) fn refuse(self: &Rc<Self>, error: &Error) {
-        let step = self.core.borrow_mut().refuse();
-        self.fail(Some(step), error);
-        self.close_if_ended();
+        let seq = self.core.borrow_mut().refuse();
+        // Its request is on its way, and a reset that answers it could overtake the refusal.
+        self.lingers.set(true);
+        self.fail(Some(seq), error);
     }
 
     // Reading.
@@ -818,7 +819,11 @@ impl Connection {
             return;
         }
         if self.core.borrow_mut().stop() {
-            self.bev.close_after_flush();
+            self.stage.set(Stage::Closing);
+            if !self.pumping.get() {
+                self.close_if_ended();
+                self.arm();
+            }
         }
     }
 

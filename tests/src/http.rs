@@ -82,6 +82,11 @@ impl<'a> Web<'a> {
         kept
     }
 
+    /// How its clients reach it.
+    pub fn wire(&self) -> Wire {
+        self.wire
+    }
+
     /// Where the server listens.
     pub fn address(&self) -> &Address {
         &self.address
@@ -152,6 +157,8 @@ impl<'a> Web<'a> {
 
     /// Lets time pass on the simulation, and reads what came.
     pub fn pass(&mut self, client: &Client, time: Duration) -> String {
+        // What was sent before has arrived before.
+        self.bed.settle(&mut self.base);
         self.bed.pass(&mut self.base, time);
         self.settle(client)
     }
