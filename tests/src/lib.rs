@@ -16,7 +16,7 @@ use event_core::testing::{self, Sim};
 use event_core::{Address, BufferEvent, Config, EventBase, LoopFlags, LoopHandle};
 
 /// How long a test on a real kernel may wait for something before it fails.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The seeds a behaviour test runs under on the simulation. `SIM_SEEDS=n` runs n of them.
 fn seeds() -> u64 {
