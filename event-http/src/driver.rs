@@ -809,6 +809,19 @@ impl Connection {
             deadline = Some(deadline.map_or(answer, |deadline| deadline.min(answer)));
         }
         self.bev.set_deadline(deadline.map(|deadline| self.server.handle.clock_origin() + deadline));
+        debug_assert!(
+            output || deadline.is_some() || self.is_awaited(),
+            "nobody wakes a connection that is {:?}",
+            self.stage.get()
+        );
+    }
+
+    /// Whether a read, the next turn or the program will go on with this connection, or nothing has to.
+    fn is_awaited(&self) -> bool {
+        let reads = self.bev.enabled().contains(Direction::READ) && !self.finished.get();
+        // The stream itself closes behind what it has sent.
+        let closes = self.stage.get() == Stage::Closing || self.bev.is_freed();
+        reads || closes || self.yields.get() || self.lent.get() > 0
     }
 
     // The end.

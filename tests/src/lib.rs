@@ -16,7 +16,7 @@ use event_core::testing::{self, Sim};
 use event_core::{Address, BufferEvent, Config, EventBase, LoopFlags, LoopHandle};
 
 /// How long a test on a real kernel may wait for something before it fails.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The seeds a behaviour test runs under on the simulation. `SIM_SEEDS=n` runs n of them.
 fn seeds() -> u64 {
@@ -79,6 +79,11 @@ impl Bed {
     /// The simulation, if this is one.
     pub fn sim(&self) -> Option<&Sim> {
         self.sim.as_ref().map(|sim| &sim.0)
+    }
+
+    /// The seed of the simulation; 0 on a real kernel.
+    pub fn seed(&self) -> u64 {
+        self.sim.as_ref().map_or(0, |sim| sim.1)
     }
 
     /// A stream for the program and its other end for the test. A unix-domain pair on real kernels.
@@ -265,9 +270,10 @@ impl Peer {
         }
     }
 
-    /// Says that it will write no more.
+    /// Says that it will write no more; nothing happens if the other end has reset the stream.
     pub fn shutdown_write(&self) {
         match self {
+            Peer::Sim(peer) if peer.is_reset() => {}
             Peer::Sim(peer) => peer.shutdown(Shutdown::Write).unwrap(),
             Peer::Tcp(stream) => stream.shutdown(Shutdown::Write).unwrap(),
             Peer::Unix(stream) => stream.shutdown(Shutdown::Write).unwrap(),
