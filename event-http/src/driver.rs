@@ -300,7 +300,7 @@ impl Connection {
                     let body = match (&mut fresh, &mut incoming) {
                         (Some(request), _) => &mut request.body,
                         (None, Some(request)) => &mut request.body,
-                        (None, None) => return self.bev.free(),
+                        (None, None) => return self.free(),
                     };
                     let (len, rest) = (range.len(), consumed - range.end);
                     input.remove_buffer(body, len);
@@ -309,7 +309,7 @@ impl Connection {
                 Step::End { seq: ended, trailers } => {
                     input.drain(consumed);
                     let request = fresh.take().or_else(|| incoming.take().map(|boxed| *boxed));
-                    let Some(Incoming { seq, head, body }) = request else { return self.bev.free() };
+                    let Some(Incoming { seq, head, body }) = request else { return self.free() };
                     debug_assert_eq!(seq, ended, "a request ends before the next begins");
                     self.server.serve(Request::new(self.clone(), seq, head, body, trailers));
                     served += 1;
@@ -385,7 +385,7 @@ impl Connection {
     /// Answers a request that cannot be read, or closes in silence.
     fn fail(self: &Rc<Self>, seq: Option<Seq>, error: &Error) {
         let (Some(seq), Some(status)) = (seq, error.status()) else {
-            self.bev.free();
+            self.free();
             return;
         };
         log::debug!("{status} to {:?}: {error}", self.peer());
@@ -402,7 +402,7 @@ impl Connection {
             let goes_on = linger.discard(len, self.server.handle.elapsed());
             self.linger.set(Some(linger));
             if !goes_on {
-                self.bev.free();
+                self.free();
             }
         }
     }
@@ -626,12 +626,8 @@ impl Connection {
                 }
             }
         }
-        if self.bev.pending_output() == 0 {
-            // The end of an answer wrote nothing, so `drained` will not be told.
-            for hook in self.written_hooks() {
-                self.server.queue_hook(hook, Completion::Sent);
-            }
-        }
+        // The end of an answer may have written nothing, and then `drained` is not told.
+        self.settle_hooks();
         if self.pumping.get() {
             return;
         }
@@ -654,8 +650,10 @@ impl Connection {
         if self.stage.get() != Stage::Closing {
             return;
         }
-        let lingers = self.lingers.get() || self.bev.pending_input() > 0;
+        // After a FIN nothing can come that would be answered with a reset.
+        let lingers = !self.finished.get() && (self.lingers.get() || self.bev.pending_input() > 0);
         if !lingers || self.bev.enabled().is_empty() {
+            self.settle_hooks();
             self.bev.close_after_flush();
             return;
         }
@@ -705,16 +703,17 @@ impl Connection {
 
     /// The client will send no more; it may still read.
     fn finished(self: &Rc<Self>) {
+        self.finished.set(true);
         if self.stage.get() != Stage::Open {
             // Lingering has what it waited for; an answer under way is still sent.
             if self.stage.get() == Stage::Lingering {
-                self.bev.free();
+                self.free();
             } else {
-                self.bev.close_after_flush();
+                self.stage.set(Stage::Closing);
+                self.close_if_ended();
             }
             return;
         }
-        self.finished.set(true);
         if self.reads_on() {
             self.run_gone_hooks(Gone::Finished);
         } else {
@@ -727,16 +726,14 @@ impl Connection {
     fn end_of_input(self: &Rc<Self>) {
         let unfinished = self.incoming.take();
         drop(unfinished);
-        // Nothing can come any more that would reset what is sent.
-        self.lingers.set(false);
         let eof = self.core.borrow_mut().on_eof();
         if let Eof::InBody(seq) = eof {
             // Its answer will never be asked for.
             let _ = self.finish(seq);
         }
         if self.core.borrow().outstanding() == 0 {
-            self.bev.close_after_flush();
-            return;
+            self.stage.set(Stage::Closing);
+            return self.close_if_ended();
         }
         self.run_gone_hooks(Gone::Finished);
     }
@@ -745,7 +742,7 @@ impl Connection {
     fn reset(self: &Rc<Self>) {
         self.stage.set(Stage::Closed);
         self.run_gone_hooks(Gone::Reset);
-        self.bev.free();
+        self.free();
     }
 
     fn expired(self: &Rc<Self>) {
@@ -762,7 +759,7 @@ impl Connection {
             let over = linger.as_ref().is_none_or(|l| l.deadline().is_some_and(|deadline| deadline <= now));
             self.linger.set(linger);
             if over {
-                return self.bev.free();
+                return self.free();
             }
         }
         if self.stage.get() == Stage::Open {
@@ -840,10 +837,17 @@ impl Connection {
         }
     }
 
+    /// Frees the stream; what has left before has left.
+    fn free(&self) {
+        self.settle_hooks();
+        self.bev.free();
+    }
+
     /// Closes now.
     pub(crate) fn close(&self, server_gone: bool) {
+        self.settle_hooks();
         self.over(if server_gone { Stage::ServerGone } else { Stage::Closed });
-        self.bev.free();
+        self.free();
     }
 
     /// The connection has ended; its requests' hooks run in the loop's next turn.
@@ -910,6 +914,15 @@ impl Connection {
     /// Takes out the hooks of answers that are written as a whole.
     fn written_hooks(&self) -> Vec<Hook> {
         self.take_hooks(|hook| hook.progress == Progress::Written)
+    }
+
+    /// Queues the hooks of answers that have left, if no flush is to come that tells them.
+    fn settle_hooks(&self) {
+        if self.bev.pending_output() == 0 {
+            for hook in self.written_hooks() {
+                self.server.queue_hook(hook, Completion::Sent);
+            }
+        }
     }
 
     /// Has `cb` called whenever bytes have left and few are unsent, as long as the answer of `seq` goes on.
