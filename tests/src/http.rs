@@ -155,6 +155,13 @@ impl<'a> Web<'a> {
         client.text()
     }
 
+    /// Runs the loop while anything happens.
+    pub fn settle_all(&mut self) {
+        for _ in 0..3 {
+            self.bed.settle(&mut self.base);
+        }
+    }
+
     /// Lets time pass on the simulation, and reads what came.
     pub fn pass(&mut self, client: &Client, time: Duration) -> String {
         // What was sent before has arrived before.
