@@ -240,8 +240,15 @@ impl Connection {
         match self.stage.get() {
             Stage::Closed => Err(Caller::LateReply.into()),
             Stage::ServerGone => Err(Ours::ServerGone.into()),
+            // By the program, which may have kept a handle on a stream that it gave to `serve`.
+            _ if self.bev.is_freed() => Err(Caller::LateReply.into()),
             _ => Ok(()),
         }
+    }
+
+    /// Whether an answer of `seq` would go nowhere.
+    pub(crate) fn is_gone(&self, seq: Seq) -> bool {
+        self.check().is_err() || matches!(self.core.borrow_mut().turn(seq), Turn::Gone)
     }
 
     /// Refuses the client before it has asked anything.
@@ -283,7 +290,7 @@ impl Connection {
         let mut incoming = self.incoming.take();
         let mut fresh: Option<Incoming> = None;
         let mut served = 0;
-        while self.stage.get() == Stage::Open {
+        while self.stage.get() == Stage::Open && !self.bev.is_freed() {
             if self.bev.pending_output() > ROOM && self.core.borrow().is_between_requests() {
                 // More answers would only grow memory; `drained` goes on.
                 self.pause();

@@ -194,5 +194,117 @@ fn an_encoded_nul_in_a_path_is_refused() {
         let client = web.client();
         let answer = web.ask_to_end(&client, b"GET /secret%00.jpg HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(answer, error(400, "Bad Request", ""));
+        // With or without handlers of single paths.
+        assert!(web.server.del_cb("/secret"));
+        let client = web.client();
+        let answer = web.ask_to_end(&client, b"GET /%00 HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(answer, error(400, "Bad Request", ""));
+    });
+}
+
+#[test]
+fn every_status_is_sent_as_it_is() {
+    each_web(|web| {
+        web.server.set_gencb(|req: Request| {
+            let status = req.path()[1..].parse().unwrap();
+            req.send_reply(status, None, "x")
+        });
+        let client = web.client();
+        for (status, line) in [
+            (200, "200 OK"),
+            (422, "422 Unprocessable Content"),
+            (429, "429 Too Many Requests"),
+            (451, "451 Unavailable For Legal Reasons"),
+            (503, "503 Service Unavailable"),
+        ] {
+            client.forget();
+            let request = format!("GET /{status} HTTP/1.1\r\nHost: a\r\n\r\n");
+            let answer = web.ask(&client, request.as_bytes(), 1);
+            assert!(answer.starts_with(&format!("HTTP/1.1 {line}\r\n")), "{answer}");
+        }
+        for status in [299, 599, 799, 999] {
+            client.forget();
+            let request = format!("GET /{status} HTTP/1.1\r\nHost: a\r\n\r\n");
+            let answer = web.ask(&client, request.as_bytes(), 1);
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        }
+        for status in [0, 99, 1000] {
+            let client = web.client();
+            let request = format!("GET /{status} HTTP/1.1\r\nHost: a\r\n\r\n");
+            let answer = web.ask_to_end(&client, request.as_bytes());
+            assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
+        }
+    });
+}
+
+#[test]
+fn a_program_cannot_put_line_breaks_into_a_head() {
+    each_web(|web| {
+        web.server.set_gencb(|mut req: Request| {
+            for value in ["a\r\nX-Injected: yes", "a\nb", "a\rb", "a\0b"] {
+                assert!(req.add_header("X", value).unwrap_err().is_invalid_argument());
+            }
+            for name in ["X\r\nY", "", "X Y", "X:"] {
+                assert!(req.add_header(name, "a").unwrap_err().is_invalid_argument());
+            }
+            assert!(req.send_reply(200, "OK\r\nX-Injected: yes", "x").unwrap_err().is_invalid_argument());
+        });
+        let client = web.client();
+        let answer = web.ask_to_end(&client, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(answer, error(500, "Internal Server Error", ""));
+    });
+}
+
+#[test]
+fn values_are_trimmed_and_targets_are_left_as_they_came() {
+    each_web(|web| {
+        web.server.set_gencb(|req: Request| {
+            let value = req.header("test").map(|value| value.as_bytes().to_vec()).unwrap();
+            let text = format!(
+                "{:?} {} {} {:?}",
+                String::from_utf8(value).unwrap(),
+                req.target(),
+                req.path(),
+                req.query()
+            );
+            req.send_reply(200, None, text)
+        });
+        let client = web.client();
+        let request =
+            b"GET /r.json%3Fp1%3Dv1?n=1+1%2525&abc% HTTP/1.1\r\nHost: a\r\nTest: \t abc \t \r\n\r\n";
+        let answer = web.ask(&client, request, 1);
+        let text = "\"abc\" /r.json%3Fp1%3Dv1?n=1+1%2525&abc% /r.json%3Fp1%3Dv1 Some(\"n=1+1%2525&abc%\")";
+        assert!(answer.ends_with(text), "{answer}");
+    });
+}
+
+#[test]
+fn a_large_body_arrives_byte_by_byte_as_it_was_given() {
+    each_web(|web| {
+        let body: Vec<u8> =
+            (0..3_600_000_u32).map(|n| if n % 7 == 0 { b'%' } else { (n % 251) as u8 }).collect();
+        let given = body.clone();
+        web.server.set_gencb(move |req: Request| req.send_reply(200, None, given.clone()));
+        let client = web.client();
+        client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        web.until(&client, |got, _| got.len() > body.len() && got.ends_with(&body));
+        let (all, left) = tests::http::answers(&client.bytes(), &[]).unwrap();
+        assert!(all.len() == 1 && all[0].2 == body && left == 0);
+    });
+}
+
+#[test]
+fn what_follows_an_offer_to_upgrade_waits_for_its_answer() {
+    each_web(|web| {
+        let kept = web.keep();
+        let client = web.client();
+        client.write(
+            b"GET /1 HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n",
+        );
+        web.settle(&client);
+        assert_eq!(kept.borrow().len(), 1);
+        kept.borrow_mut().remove(0).send_reply(200, None, "no").unwrap();
+        web.bed.run_until(&mut web.base, || kept.borrow().len() == 1);
+        assert_eq!(kept.borrow()[0].path(), "/2");
     });
 }

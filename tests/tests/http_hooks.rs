@@ -402,3 +402,53 @@ fn an_answer_shorter_than_it_said_is_not_sent_as_a_whole() {
         until_logged(web, &log, &["ClientGone"]);
     });
 }
+
+#[test]
+fn a_reset_is_told_while_nothing_is_read() {
+    each_socket_web(|web| {
+        // So many are out that reading waits.
+        let kept = web.keep();
+        let client = web.client();
+        client.write(&GET.repeat(17));
+        web.bed.run_until(&mut web.base, || kept.borrow().len() == 17);
+        let log = Log::default();
+        watch(&kept.borrow()[0], &log);
+        client.reset();
+        until_logged(web, &log, &["gone Reset", "ClientGone"]);
+    });
+}
+
+#[test]
+fn a_hook_for_a_client_that_has_finished_is_called_in_the_next_turn() {
+    each_web(|web| {
+        let (client, request, log) = out(web);
+        client.finish();
+        until_logged(web, &log, &["gone Finished"]);
+        let late = Log::default();
+        watch(&request, &late);
+        assert!(late.borrow().is_empty());
+        until_logged(web, &late, &["gone Finished"]);
+        request.send_reply(200, None, PAGE).unwrap();
+        web.until(&client, |_, ended| ended);
+        until_logged(web, &late, &["gone Finished", "Sent"]);
+    });
+}
+
+#[test]
+fn a_request_behind_an_answer_that_closes_is_gone() {
+    each_web(|web| {
+        let kept = web.keep();
+        let client = web.client();
+        client.write(&GET.repeat(3));
+        web.bed.run_until(&mut web.base, || kept.borrow().len() == 3);
+        let mut requests = kept.take().into_iter();
+        let (first, second, third) =
+            (requests.next().unwrap(), requests.next().unwrap(), requests.next().unwrap());
+        second.send_error(404, None).unwrap();
+        assert!(third.is_client_gone() && !first.is_client_gone());
+        assert!(third.send_reply(200, None, PAGE).unwrap_err().is_client_gone());
+        first.send_reply(200, None, PAGE).unwrap();
+        web.until(&client, |_, ended| ended);
+        assert_eq!(client.text().matches("HTTP/1.1").count(), 2);
+    });
+}

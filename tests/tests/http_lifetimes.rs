@@ -464,3 +464,22 @@ fn a_timer_may_answer_free_and_answer_again() {
         assert_eq!(*results.borrow(), [true, false]);
     });
 }
+
+#[test]
+fn a_stream_freed_by_the_program_serves_nothing_more() {
+    each_socket_web(|web| {
+        let (stream, peer) = web.bed.stream(&web.base);
+        let (mine, runs) = (stream.clone(), Rc::new(Cell::new(0)));
+        let count = runs.clone();
+        web.server.set_gencb(move |req: Request| {
+            count.set(count.get() + 1);
+            mine.free();
+            assert!(req.is_client_gone());
+            assert!(req.send_reply(200, None, PAGE).unwrap_err().is_client_gone());
+        });
+        web.server.serve(stream);
+        peer.write_all(&GET.repeat(3));
+        web.until_connections(0);
+        assert_eq!((runs.get(), peer.read().0.len()), (1, 0));
+    });
+}

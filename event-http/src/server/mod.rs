@@ -375,13 +375,13 @@ impl Inner {
 
     /// The handler of a path, or the status of a path that has none because it cannot be one.
     fn route(&self, path: &str) -> Result<Option<Rc<Handler>>, u16> {
+        if memchr::memmem::find(path.as_bytes(), b"%00").is_some() {
+            // Whoever takes paths for C strings would see another one.
+            return Err(400);
+        }
         let routes = self.routes.borrow();
         if !routes.is_empty() {
             let decoded: std::borrow::Cow<'_, [u8]> = percent_encoding::percent_decode_str(path).into();
-            if decoded.contains(&0) {
-                // Whoever takes paths for C strings would see another one.
-                return Err(400);
-            }
             if let Some(handler) = routes.find(&decoded) {
                 return Ok(Some(handler));
             }

@@ -141,9 +141,10 @@ impl Request {
         self.reply_headers.add(name, value)
     }
 
-    /// Whether the answer would still reach somebody, as far as is known.
+    /// Whether an answer would go nowhere, as far as is known: the client has left, the server is gone, or an answer
+    /// before this one has ended the connection.
     pub fn is_client_gone(&self) -> bool {
-        self.connection.check().is_err()
+        self.connection.is_gone(self.seq)
     }
 
     /// Is called if the client leaves while the answer is pending. Replaces nothing: each call adds one.
