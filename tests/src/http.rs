@@ -345,9 +345,12 @@ pub fn undated(bytes: &[u8]) -> String {
     text
 }
 
-/// Whole answers at the start of `bytes` as (status, head, body), and what is left. `heads` names, by index, the
+/// Status, head and body of an answer.
+pub type Answer = (u16, String, Vec<u8>);
+
+/// Whole answers at the start of `bytes`, and how many bytes are left. `heads` names, by index, the
 /// answers to HEAD. `None` if the bytes are no answers.
-pub fn answers(mut bytes: &[u8], heads: &[usize]) -> Option<(Vec<(u16, String, Vec<u8>)>, usize)> {
+pub fn answers(mut bytes: &[u8], heads: &[usize]) -> Option<(Vec<Answer>, usize)> {
     let mut all = Vec::new();
     while let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
         let head = std::str::from_utf8(&bytes[..end]).ok()?.to_string();

@@ -118,7 +118,7 @@ fn answer(random: &mut Random, held: &mut Held, request: Request) {
 fn storm(bed: &tests::Bed, wire: Wire, seed: u64) {
     let mut web = Web::new(bed, wire);
     let sim = bed.sim().unwrap().clone();
-    sim.set_cuts(seed % 2 == 0);
+    sim.set_cuts(seed.is_multiple_of(2));
     web.server.set_limits(Limits { max_body_bytes: Some(1_000), ..Limits::default() });
     let random = Rc::new(RefCell::new(Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)));
     let held = Rc::new(RefCell::new(Held::default()));
