@@ -3,7 +3,6 @@
 // Everything here is part of a test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;

@@ -254,6 +254,39 @@ fn zero_means_zero_and_none_no_limit() {
     });
 }
 
+#[test]
+fn a_time_that_no_clock_can_show_is_no_limit() {
+    each_simulated_web(|web| {
+        web.page();
+        let never = Some(Duration::MAX);
+        web.server.set_limits(Limits {
+            idle_timeout: never,
+            head_timeout: never,
+            body_timeout: never,
+            answer_timeout: never,
+            linger_timeout: never,
+            body_rate_grace: Duration::MAX,
+            ..Limits::default()
+        });
+        let client = web.client();
+        client.write(b"POST / HTTP/1.1\r\n");
+        web.pass(&client, Duration::from_secs(1_000));
+        client.write(b"Host: a\r\nContent-Length: 1\r\n\r\n");
+        web.pass(&client, Duration::from_secs(1_000));
+        client.write(b"x");
+        assert!(web.settle(&client).ends_with(PAGE));
+        client.forget();
+        client.write(b"bad\r\n\r\n");
+        web.pass(&client, Duration::from_secs(1_000));
+        assert_eq!(status(&client), "400");
+        assert_eq!(web.server.connection_count(), 1);
+        web.server.shutdown(Duration::MAX);
+        web.pass(&client, Duration::from_secs(1_000));
+        client.finish();
+        web.until_connections(0);
+    });
+}
+
 // Graceful stop.
 
 #[test]

@@ -243,20 +243,17 @@ impl Connection {
     /// The client will send no more; it may still read.
     fn finished(self: &Rc<Self>) {
         self.finished.set(true);
-        if self.stage.get() != Stage::Open {
-            // Lingering has what it waited for; an answer under way is still sent.
-            if self.stage.get() == Stage::Lingering {
-                self.free();
-            } else {
+        match self.stage.get() {
+            Stage::Open if self.reads_on() => self.run_gone_hooks(Gone::Finished),
+            Stage::Open => self.end_of_input(),
+            // An answer under way is still sent.
+            Stage::Closing | Stage::Flushing => {
                 self.stage.set(Stage::Closing);
                 self.close_if_ended();
             }
-            return;
-        }
-        if self.reads_on() {
-            self.run_gone_hooks(Gone::Finished);
-        } else {
-            self.end_of_input();
+            // It has what it waited for.
+            Stage::Lingering => self.free(),
+            Stage::Closed | Stage::ServerGone => {}
         }
         self.arm();
     }
@@ -344,7 +341,9 @@ impl Connection {
         if output && let Some(answer) = self.answer_deadline(&rules) {
             deadline = Some(deadline.map_or(answer, |deadline| deadline.min(answer)));
         }
-        self.bev.set_deadline(deadline.map(|deadline| self.server.handle.clock_origin() + deadline));
+        // What no clock can show never comes.
+        let origin = self.server.handle.clock_origin();
+        self.bev.set_deadline(deadline.and_then(|deadline| origin.checked_add(deadline)));
         debug_assert!(
             output || deadline.is_some() || self.is_awaited(),
             "nobody wakes a connection that is {:?}",
