@@ -5,35 +5,51 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Once;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use event_core::EventBase;
 use socket2::{Domain, Socket, Type};
 use tests::PATIENCE;
 
 /// Where cargo has put an example of the same profile as this test. `cargo test --workspace` has built them all; a
-/// test of this package alone may not have, and then they are built here.
+/// test of this package alone has not, and then they are built here.
 fn example(name: &str) -> PathBuf {
     static BUILD: Once = Once::new();
     let test = std::env::current_exe().unwrap();
     let profile = test.parent().and_then(|deps| deps.parent()).unwrap();
     let path = profile.join("examples").join(name);
-    if !path.exists() {
-        BUILD.call_once(|| {
+    BUILD.call_once(|| {
+        let sources = ["event-core/src", "event-http/src", "examples"].map(|part| newest(&root().join(part)));
+        if changed(&path) < sources.into_iter().max().unwrap() {
             let mut cargo = Command::new(env!("CARGO"));
-            cargo.args(["build", "-p", "examples", "--examples"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+            cargo.args(["build", "-p", "examples", "--examples"]).current_dir(root());
             if profile.ends_with("release") {
                 cargo.arg("--release");
             }
             assert!(cargo.status().unwrap().success(), "the examples do not build");
-        });
-    }
+        }
+    });
     assert!(path.exists(), "there is no example {name}: {}", path.display());
     path
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// When a file last changed; long ago if there is none.
+fn changed(path: &Path) -> SystemTime {
+    path.metadata().and_then(|data| data.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// When the newest file under a directory last changed.
+fn newest(path: &Path) -> SystemTime {
+    let Ok(entries) = path.read_dir() else { return changed(path) };
+    entries.map(|entry| newest(&entry.unwrap().path())).max().unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 /// A command that runs an example on one backend: all others are avoided.
@@ -57,19 +73,29 @@ struct Program {
     lines: Receiver<String>,
 }
 
+/// Reads to the end, so that a program that talks much never blocks on a full pipe.
+fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            let _nobody_listens = sender.send(line);
+        }
+    });
+    lines
+}
+
 impl Program {
     fn start(name: &str, method: &str, args: &[&str]) -> Program {
         let mut child = command(name, method).args(args).stdout(Stdio::piped()).spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Program { child, lines }
+        Program { child, lines: lines_of(stdout) }
+    }
+
+    /// One that speaks on standard error.
+    fn start_server(name: &str, method: &str, args: &[&str]) -> Program {
+        let mut child = command(name, method).args(args).stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = child.stderr.take().unwrap();
+        Program { child, lines: lines_of(stderr) }
     }
 
     /// The next line it prints.
@@ -319,32 +345,75 @@ fn readme_commands(program: &str) -> Vec<&'static str> {
 }
 
 #[test]
-fn every_example_that_the_readme_names_is_run_here() {
+fn every_example_that_the_readme_names_is_run_by_a_test() {
     let commands = readme_commands("cargo run ");
     assert!(commands.len() >= 8, "{commands:?}");
+    let files = std::fs::read_dir(root().join("tests/tests")).unwrap().map(|entry| entry.unwrap().path());
+    let tests: Vec<String> = files.filter_map(|file| std::fs::read_to_string(file).ok()).collect();
     for command in commands {
         let (_, name) = command.rsplit_once("--example ").expect(command);
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/examples");
-        assert!(PathBuf::from(source).join(format!("{name}.rs")).exists(), "there is no example {name}");
-        let quoted = format!("start(\"{name}\"");
-        assert!(include_str!("examples.rs").contains(&quoted), "nothing here starts {name}");
+        let source = root().join(format!("examples/examples/{name}.rs"));
+        assert!(source.exists(), "there is no example {name}");
+        let quoted = format!("\"{name}\"");
+        assert!(tests.iter().any(|test| test.contains(&quoted)), "no test starts {name}");
     }
 }
 
 #[test]
 fn generic_handler_answers_as_the_readme_says() {
-    let Some(_) = tests::tools::tool("curl") else { return };
+    let Some(curl) = tests::tools::tool("curl") else { return };
     let lines = readme_commands("curl ");
-    let [curl] = lines[..] else { panic!("the README has one curl line, not {lines:?}") };
+    let [line] = lines[..] else { panic!("the README has one curl line, not {lines:?}") };
     for method in EventBase::supported_methods() {
-        let program = Program::start("generic_handler", method, &["127.0.0.1:0"]);
-        let line = program.line();
-        let port = line.strip_prefix("Server started on port ").expect(&line);
-        let words = curl.replace(":8081", &format!(":{port}"));
-        assert_ne!(words, curl, "the README's curl line names the port");
-        let mut curl = Command::new("curl");
-        let output = curl.args(["-sS", "--max-time", "20"]).args(words.split(' ').skip(1)).output().unwrap();
+        let (program, port) = started("generic_handler", method);
+        let words = line.replace(":8081", &format!(":{port}"));
+        assert_ne!(words, line, "the README's curl line names the port");
+        let mut command = Command::new(&curl);
+        let output =
+            command.args(["-sS", "--max-time", "20"]).args(words.split(' ').skip(1)).output().unwrap();
         assert!(output.status.success(), "{output:?}");
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "Thanks for the request!");
+        let body = String::from_utf8(output.stdout).unwrap();
+        assert!(body.ends_with("Thanks for the request!"), "{body}");
+        program.signal("TERM");
+        let (status, rest) = program.end();
+        assert!(status.success(), "{status}: {rest:?}");
+    }
+}
+
+#[test]
+fn generic_handler_says_that_its_port_is_taken() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let said = failing("generic_handler", &[&taken.local_addr().unwrap().to_string()]);
+    assert!(said.to_lowercase().contains("in use"), "{said}");
+}
+
+/// Starts a server on a port that the system chooses, which its first line names.
+fn started(name: &str, method: &str) -> (Program, u16) {
+    let program = Program::start_server(name, method, &["127.0.0.1:0"]);
+    let line = program.line();
+    let port = line.rsplit([' ', ':']).next().and_then(|port| port.parse().ok());
+    (program, port.unwrap_or_else(|| panic!("{name} names no port: {line}")))
+}
+
+#[test]
+fn worker_thread_counts_words_for_several_clients_at_once() {
+    for method in EventBase::supported_methods() {
+        let (program, port) = started("worker_thread", method);
+        let clients: Vec<TcpStream> =
+            (0..3).map(|_| connect(SocketAddr::from(([127, 0, 0, 1], port)))).collect();
+        for (n, mut client) in clients.iter().enumerate() {
+            let text = "word ".repeat(n + 1);
+            let head =
+                format!("POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}", text.len());
+            client.write_all(format!("{head}\r\n\r\n{text}").as_bytes()).unwrap();
+        }
+        for (n, mut client) in clients.iter().enumerate() {
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+            assert!(answer.ends_with(&format!("\r\n\r\n{} words\n", n + 1)), "{answer}");
+        }
+        drop(program);
     }
 }

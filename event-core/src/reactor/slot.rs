@@ -132,6 +132,11 @@ impl Slot {
         Slot { callback, source, next: NONE, what, kind, priority, ..Slot::default() }
     }
 
+    /// Whether there is anything but a timeout that could ever make it ready.
+    pub(crate) fn waits(&self) -> bool {
+        self.source >= 0 && (self.kind == Kind::Signal || !self.what.interest().is_empty())
+    }
+
     /// The part of `what` that is watched now.
     pub(crate) fn wanted(&self) -> crate::interest::Interest {
         if self.flags.contains(Flags::ADDED) && self.kind == Kind::Fd {

@@ -51,19 +51,22 @@ struct Running<'a>(&'a LoopHandle);
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.reactor.running.set(false);
+        self.0.reactor.waiting.set(false);
         self.0.reactor.running_event.set(None);
     }
 }
 
-/// Frees the event whose callback panics.
+/// Frees the event whose callback panics, unless that is the loop's own slot for other threads: a panic in what one of
+/// them posted must not silence the others.
 struct FreeOnPanic<'a> {
     handle: &'a LoopHandle,
     key: Key,
+    armed: bool,
 }
 
 impl Drop for FreeOnPanic<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if self.armed {
             match self.handle.remove_slot(self.key) {
                 Some(Slot { callback: Callback::Source(source), .. }) => source.teardown(),
                 slot => drop(slot),
@@ -93,6 +96,8 @@ impl LoopHandle {
         let reactor = &self.reactor;
         loop {
             if reactor.stop.take() {
+                // An exit that came with it is seen, too.
+                reactor.exit.set(false);
                 self.flush_all();
                 return Ok(LoopEnd::Break);
             }
@@ -113,6 +118,8 @@ impl LoopHandle {
             self.wait(nonblock)?;
             self.batch();
             if reactor.stop.take() {
+                // An exit that came with it is seen, too.
+                reactor.exit.set(false);
                 self.flush_all();
                 return Ok(LoopEnd::Break);
             }
@@ -144,30 +151,28 @@ impl LoopHandle {
     /// Steps 3 to 5 of a turn: wait, read the clock, collect what is ready and then what is due.
     fn wait(&self, nonblock: bool) -> Result<(), Error> {
         let reactor = &self.reactor;
-        let timeout = {
-            let mut core = reactor.core.borrow_mut();
-            core.move_later();
-            match core.heap.first() {
-                _ if nonblock => Some(Duration::ZERO),
-                Some((deadline, _)) => Some(deadline.since(reactor.sys.now())),
-                None => None,
-            }
-        };
-        let mut reports = reactor.reports.take();
-        reports.clear();
+        reactor.core.borrow_mut().move_later();
         let hook = reactor.wait_hook.borrow().clone();
         reactor.waiting.set(true);
         if let Some(hook) = &hook {
             (hook.before)();
         }
-        // The hook may have let somebody in who left work.
-        let timeout = if hook.is_some() && self.has_work() { Some(Duration::ZERO) } else { timeout };
+        // Only now: the hook may have taken long, or have let somebody in who left work.
+        let timeout = match reactor.core.borrow().heap.first() {
+            _ if nonblock || (hook.is_some() && self.has_work()) => Some(Duration::ZERO),
+            Some((deadline, _)) => Some(deadline.since(reactor.sys.now())),
+            None => None,
+        };
+        let mut reports = reactor.reports.take();
         let waited = reactor.sys.wait(&mut reports, timeout);
+        // Kept where a panic in the hook cannot lose them.
+        reactor.reports.set(reports);
         if let Some(hook) = &hook {
             (hook.after)();
         }
         reactor.waiting.set(false);
         drop(hook);
+        let mut reports = reactor.reports.take();
         reactor.now.set(reactor.sys.now());
         if reports.iter().any(|reported| reported.tag == WAKE_TAG) {
             self.woken();
@@ -180,6 +185,7 @@ impl LoopHandle {
             core.collect_due(reactor.now.get());
             lost
         };
+        reports.clear();
         reactor.reports.set(reports);
         for key in lost {
             self.lose(key);
@@ -225,28 +231,18 @@ impl LoopHandle {
     /// loop is to stop.
     fn batch(&self) {
         let reactor = &self.reactor;
-        let Some(priority) = reactor.core.borrow().queues.most_urgent() else {
-            self.flush_all();
-            return;
-        };
+        // The queue that this batch is of, once a callback of it has run.
+        let mut chosen = None;
         let mut callbacks = 0;
         while !reactor.stop.get() {
             let next = {
                 let mut core = reactor.core.borrow_mut();
-                if core.queues.most_urgent().is_some_and(|most| most < priority) && callbacks > 0 {
-                    break;
-                }
-                core.queues.pop(priority)
+                let urgent = core.queues.most_urgent().filter(|&urgent| chosen.is_none_or(|of| of == urgent));
+                urgent.and_then(|urgent| core.queues.pop(urgent).map(|next| (urgent, next)))
             };
-            let Some(next) = next else {
-                // A queue of nothing but taken-back activations does not hold up the less urgent ones.
-                let urgent = reactor.core.borrow().queues.most_urgent();
-                if callbacks == 0 && urgent.is_some() {
-                    return self.batch();
-                }
-                break;
-            };
+            let Some((urgent, next)) = next else { break };
             if self.run_one(next) {
+                chosen = Some(urgent);
                 callbacks += 1;
                 if callbacks % CALLBACKS_PER_FLUSH == 0 {
                     self.flush_all();
@@ -256,7 +252,8 @@ impl LoopHandle {
         self.flush_all();
     }
 
-    /// Runs one activation unless it was taken back; tells whether it ran.
+    /// Runs one activation unless it was taken back; tells whether it was somebody's callback. What other threads ask
+    /// for is not: it must not hold up the less urgent events that it is for.
     fn run_one(&self, activation: Activation) -> bool {
         let key = activation.key;
         let id = EventId(key);
@@ -268,8 +265,10 @@ impl LoopHandle {
             self.recount(&mut core, key);
             taken
         };
-        self.reactor.running_event.set(Some(id));
-        let guard = FreeOnPanic { handle: self, key };
+        // The slot for other threads is the loop's own: nobody may get hold of its id and free it.
+        self.reactor.running_event.set((kind != Kind::Remote).then_some(id));
+        // Disarmed by hand: the loop may be run by a Drop while its thread unwinds already.
+        let mut guard = FreeOnPanic { handle: self, key, armed: kind != Kind::Remote };
         match callback {
             Callback::Source(source) => source.ready(self, ready),
             Callback::Token(token) => {
@@ -280,26 +279,51 @@ impl LoopHandle {
                 }
             }
             Callback::User(mut cb) => {
-                if kind != Kind::Mailbox || self.reactor.message_budget.get() > 0 {
+                // A mailbox says so itself, for it may find no message.
+                if kind != Kind::Mailbox {
                     self.note_progress();
                 }
-                let times = if kind == Kind::Signal { deliveries } else { 1 };
-                for n in 0..times {
-                    let stopped = self.reactor.stop.get();
-                    if n > 0 && (stopped || !self.pending(id).contains(Ready::SIGNAL)) {
-                        break;
-                    }
+                let left = if kind == Kind::Signal {
+                    self.repeat(key, deliveries, |times| cb(self, id, ready, times))
+                } else {
                     cb(self, id, ready, deliveries);
-                }
+                    0
+                };
                 let unwanted = self.put_back(key, cb);
                 drop(unwanted);
+                if left > 0 {
+                    // For the next dispatch after a break, or for the callback that has taken the place of this one.
+                    self.reactor.core.borrow_mut().activate(key, Ready::SIGNAL, 0);
+                }
             }
             Callback::Empty if kind == Kind::Remote => self.run_remote(),
             Callback::Empty => {}
         }
+        guard.armed = false;
         drop(guard);
         self.reactor.running_event.set(None);
-        true
+        kind != Kind::Remote
+    }
+
+    /// Calls once for each delivery of a signal. Returns how many are left after a break, or when the callback was
+    /// replaced. What is still to be told is kept in the slot, where deleting the event clears it.
+    fn repeat(&self, key: Key, deliveries: u32, mut call: impl FnMut(u32)) -> u32 {
+        let mut left = deliveries;
+        loop {
+            if let Some(slot) = self.reactor.core.borrow_mut().slots.get_mut(key) {
+                slot.deliveries = left - 1;
+            }
+            call(deliveries);
+            left = self.reactor.core.borrow().slots.get(key).map_or(0, |slot| slot.deliveries);
+            if left == 0 || self.reactor.stop.get() || !self.is_on_loan(key) {
+                return left;
+            }
+        }
+    }
+
+    /// Whether the event still has the callback that is running, and no other.
+    fn is_on_loan(&self, key: Key) -> bool {
+        matches!(self.reactor.core.borrow().slots.get(key), Some(Slot { callback: Callback::Empty, .. }))
     }
 
     /// Returns what is not put back: the event was freed, or has another callback now.
@@ -368,12 +392,15 @@ impl Drop for Untaken<'_> {
 impl Core {
     /// What was activated for the next turn belongs to this one now.
     fn move_later(&mut self) {
-        for later in std::mem::take(&mut self.later) {
+        let mut all = std::mem::take(&mut self.later);
+        for later in all.drain(..) {
             if let Some(slot) = self.slots.get_mut(later.key) {
                 slot.flags.remove(Flags::LATER);
-                self.activate(later.key, later.ready, 1);
+                self.activate(later.key, later.ready, 0);
             }
         }
+        // Its memory serves the next turn.
+        self.later = all;
     }
 
     /// Queues the events that the kernel's reports are for. Returns those whose fd is gone.
@@ -403,14 +430,20 @@ impl Core {
                 let reasons = ready & Ready::from_bits_truncate(wants.bits());
                 if !reasons.is_empty() {
                     delivered = true;
-                    self.activate(key, reasons, 1);
+                    // Ready beats due, also when it was due in an earlier turn and has not run yet.
+                    if slot.what.contains(What::PERSIST)
+                        && let Some(slot) = self.slots.get_mut(key)
+                    {
+                        slot.active.remove(Ready::TIMEOUT);
+                    }
+                    self.activate(key, reasons, 0);
                 }
             }
             if ended && !delivered {
                 // Nobody reads or writes, yet the kernel would report this for ever: told once, then disarmed.
                 let watchers: Vec<Key> = self.watchers(fd).collect();
                 for key in watchers {
-                    self.activate(key, Ready::CLOSED, 1);
+                    self.activate(key, Ready::CLOSED, 0);
                 }
                 if let Some(entry) = self.fds.get_mut(fd) {
                     let _ = sys.change(fd, entry.tag(fd), entry.kernel, Interest::empty());
@@ -461,7 +494,7 @@ impl Core {
                     continue;
                 }
             }
-            self.activate(key, Ready::TIMEOUT, 1);
+            self.activate(key, Ready::TIMEOUT, 0);
         }
         due.clear();
         self.due = due;
@@ -493,7 +526,8 @@ impl Core {
         }
         slot.flags.remove(Flags::QUEUED);
         let ready = std::mem::take(&mut slot.active);
-        let deliveries = std::mem::take(&mut slot.deliveries);
+        // Called once by any other reason.
+        let deliveries = std::mem::take(&mut slot.deliveries).max(1);
         let kind = slot.kind;
         let callback = match &mut slot.callback {
             Callback::Source(source) => {

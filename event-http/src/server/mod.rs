@@ -238,6 +238,7 @@ impl Server {
     #[doc(alias = "evhttp_set_max_headers_size")]
     #[doc(alias = "evhttp_set_max_body_size")]
     #[doc(alias = "evhttp_set_timeout")]
+    #[doc(alias = "evhttp_set_timeout_tv")]
     pub fn set_limits(&self, limits: Limits) {
         self.inner.change_rules(|rules| rules.limits = limits);
     }

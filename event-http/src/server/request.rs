@@ -65,6 +65,7 @@ impl Request {
 
     /// The request target as it was sent.
     #[doc(alias = "evhttp_request_get_uri")]
+    #[doc(alias = "evhttp_request_uri")]
     pub fn target(&self) -> &str {
         self.head().target()
     }
@@ -122,6 +123,7 @@ impl Request {
 
     /// The client's address.
     #[doc(alias = "evhttp_connection_get_peer")]
+    #[doc(alias = "evhttp_connection_get_addr")]
     pub fn peer(&self) -> Address {
         self.connection.peer()
     }
