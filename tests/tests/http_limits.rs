@@ -79,6 +79,7 @@ fn a_body_has_thirty_seconds_between_pieces_and_a_least_rate() {
         client.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n");
         web.settle(&client);
         ends_after(web, &client, Duration::from_secs(30), "408");
+        assert_eq!(web.server.connection_count(), 1, "the rest of the body may be on its way");
         // A byte each second is no gap, but too slow.
         let client = web.client();
         client.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n");

@@ -260,7 +260,7 @@ impl fmt::Debug for Request {
 }
 
 /// An answer that is being streamed. Dropped before [`end`](Reply::end), it closes the connection, so that what the
-/// client has does not look whole. It keeps the loop running while it exists and its connection lives.
+/// client has does not look whole; only an HTTP/1.0 client without a Content-Length cannot tell. It keeps the loop running while it exists and its connection lives.
 #[must_use = "a reply that is dropped before its end closes the connection"]
 pub struct Reply {
     connection: Rc<Connection>,
