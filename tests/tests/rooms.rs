@@ -27,10 +27,14 @@ const ROOMS: &[&[&str]] = &[
     &["config"],
     &["base"],
     &["event"],
+    // What crates on top of this one are built with.
+    &["owned"],
     &["bufferevent"],
     &["listener"],
     // The public face of the simulation.
     &["testing"],
+    // Text.
+    &["manual"],
     // The root re-exports all of them; what asserts things of public types names them through it.
     &["lib", "threads"],
 ];

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::fdmap::NONE;
 use crate::interest::{Interest, Ready, What};
 use crate::reactor::slot::Interval;
-use crate::reactor::{Callback, Core, EventId, Flags, Kind, Later, LoopHandle, Slot};
+use crate::reactor::{Callback, Core, EventId, Flags, Kind, Later, LoopHandle, Reactor, Slot};
 use crate::slots::Key;
 use crate::sys::Sys;
 
@@ -421,18 +421,7 @@ impl LoopHandle {
 
     /// Recounts whether a slot keeps the loop running.
     pub(super) fn recount(&self, core: &mut Core, key: Key) {
-        let armed = core.heap.deadline(key.index).is_some();
-        let Some(slot) = core.slots.get_mut(key) else { return };
-        let queued = slot.flags.intersects(Flags::QUEUED | Flags::LATER);
-        let counts = match slot.callback {
-            Callback::Source(_) => slot.flags.contains(Flags::HELD) || queued,
-            _ => slot.flags.contains(Flags::ADDED) && slot.waits() || armed || queued,
-        } && !slot.flags.contains(Flags::BACKGROUND);
-        if slot.flags.contains(Flags::COUNTED) != counts {
-            slot.flags.set(Flags::COUNTED, counts);
-            let keep = self.reactor.keep.get();
-            self.reactor.keep.set(if counts { keep + 1 } else { keep.saturating_sub(1) });
-        }
+        self.reactor.recount(core, key);
     }
 
     /// After a change: if the loop is waiting (the wait hook let somebody in), it acts at once.
@@ -452,6 +441,24 @@ impl LoopHandle {
         let lost = self.reactor.core.borrow_mut().apply_dirty(&*self.reactor.sys);
         for key in lost {
             self.lose(key);
+        }
+    }
+}
+
+impl Reactor {
+    /// Recounts whether a slot keeps the loop running.
+    pub(super) fn recount(&self, core: &mut Core, key: Key) {
+        let armed = core.heap.deadline(key.index).is_some();
+        let Some(slot) = core.slots.get_mut(key) else { return };
+        let queued = slot.flags.intersects(Flags::QUEUED | Flags::LATER);
+        let counts = match slot.callback {
+            Callback::Source(_) => slot.flags.contains(Flags::HELD) || queued,
+            _ => slot.flags.contains(Flags::ADDED) && slot.waits() || armed || queued,
+        } && !slot.flags.contains(Flags::BACKGROUND);
+        if slot.flags.contains(Flags::COUNTED) != counts {
+            slot.flags.set(Flags::COUNTED, counts);
+            let keep = self.keep.get();
+            self.keep.set(if counts { keep + 1 } else { keep.saturating_sub(1) });
         }
     }
 }
@@ -674,7 +681,7 @@ impl Core {
 
     /// Queues an activation for this pass, or merges it into the one that is queued. `deliveries` is how often a signal
     /// came, and 0 for every other reason.
-    pub(super) fn activate(&mut self, key: Key, ready: Ready, deliveries: u32) {
+    pub(super) fn activate(&mut self, key: Key, ready: Ready, deliveries: u16) {
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.active |= ready;
         slot.deliveries = slot.deliveries.saturating_add(deliveries);

@@ -8,7 +8,7 @@ use crate::clock::Time;
 use crate::error::Error;
 use crate::interest::{Interest, Ready, Report, What};
 use crate::queue::Activation;
-use crate::reactor::{Callback, Core, EventId, Flags, Kind, LoopHandle, Slot};
+use crate::reactor::{Callback, Core, EventId, Flags, Kind, LoopHandle, Reactor, Slot};
 use crate::remote::{MESSAGES_PER_TURN, Op};
 use crate::slots::Key;
 use crate::sys::{Reported, WAKE_TAG};
@@ -235,11 +235,7 @@ impl LoopHandle {
         let mut chosen = None;
         let mut callbacks = 0;
         while !reactor.stop.get() {
-            let next = {
-                let mut core = reactor.core.borrow_mut();
-                let urgent = core.queues.most_urgent().filter(|&urgent| chosen.is_none_or(|of| of == urgent));
-                urgent.and_then(|urgent| core.queues.pop(urgent).map(|next| (urgent, next)))
-            };
+            let next = reactor.core.borrow_mut().next(reactor, chosen);
             let Some((urgent, next)) = next else { break };
             if self.run_one(next) {
                 chosen = Some(urgent);
@@ -252,19 +248,11 @@ impl LoopHandle {
         self.flush_all();
     }
 
-    /// Runs one activation unless it was taken back; tells whether it was somebody's callback. What other threads ask
-    /// for is not: it must not hold up the less urgent events that it is for.
-    fn run_one(&self, activation: Activation) -> bool {
-        let key = activation.key;
+    /// Runs one activation; tells whether it was somebody's callback. What other threads ask for is not: it must not
+    /// hold up the less urgent events that it is for.
+    fn run_one(&self, run: Run) -> bool {
+        let Run { key, callback, kind, ready, deliveries } = run;
         let id = EventId(key);
-        let (callback, kind, ready, deliveries) = {
-            let mut core = self.reactor.core.borrow_mut();
-            let Some(taken) = core.begin(&*self.reactor.sys, activation, self.reactor.now.get()) else {
-                return false;
-            };
-            self.recount(&mut core, key);
-            taken
-        };
         // The slot for other threads is the loop's own: nobody may get hold of its id and free it.
         self.reactor.running_event.set((kind != Kind::Remote).then_some(id));
         // Disarmed by hand: the loop may be run by a Drop while its thread unwinds already.
@@ -275,7 +263,7 @@ impl LoopHandle {
                 let handler = self.reactor.token_handler.borrow().clone();
                 if let Some(handler) = handler {
                     self.note_progress();
-                    handler(self, id, token, ready, deliveries);
+                    handler(self, id, token, ready, deliveries.into());
                 }
             }
             Callback::User(mut cb) => {
@@ -286,7 +274,7 @@ impl LoopHandle {
                 let left = if kind == Kind::Signal {
                     self.repeat(key, deliveries, |times| cb(self, id, ready, times))
                 } else {
-                    cb(self, id, ready, deliveries);
+                    cb(self, id, ready, deliveries.into());
                     0
                 };
                 let unwanted = self.put_back(key, cb);
@@ -307,13 +295,13 @@ impl LoopHandle {
 
     /// Calls once for each delivery of a signal. Returns how many are left after a break, or when the callback was
     /// replaced. What is still to be told is kept in the slot, where deleting the event clears it.
-    fn repeat(&self, key: Key, deliveries: u32, mut call: impl FnMut(u32)) -> u32 {
+    fn repeat(&self, key: Key, deliveries: u16, mut call: impl FnMut(u32)) -> u16 {
         let mut left = deliveries;
         loop {
             if let Some(slot) = self.reactor.core.borrow_mut().slots.get_mut(key) {
                 slot.deliveries = left - 1;
             }
-            call(deliveries);
+            call(deliveries.into());
             left = self.reactor.core.borrow().slots.get(key).map_or(0, |slot| slot.deliveries);
             if left == 0 || self.reactor.stop.get() || !self.is_on_loan(key) {
                 return left;
@@ -389,6 +377,15 @@ impl Drop for Untaken<'_> {
     }
 }
 
+/// An activation whose time has come, with the callback on loan.
+struct Run {
+    key: Key,
+    callback: Callback,
+    kind: Kind,
+    ready: Ready,
+    deliveries: u16,
+}
+
 impl Core {
     /// What was activated for the next turn belongs to this one now.
     fn move_later(&mut self) {
@@ -422,21 +419,22 @@ impl Core {
             let mut wanted = Interest::empty();
             let mut delivered = false;
             let mut at = self.fds.get(fd).map_or(crate::fdmap::NONE, |entry| entry.first);
-            while let Some(key) = self.slots.key_at(at) {
-                let Some(slot) = self.slots.get(key) else { break };
+            while let Some((key, slot)) = self.slots.at_mut(at) {
                 at = slot.next;
                 let wants = slot.wanted();
                 wanted |= wants;
                 let reasons = ready & Ready::from_bits_truncate(wants.bits());
                 if !reasons.is_empty() {
                     delivered = true;
-                    // Ready beats due, also when it was due in an earlier turn and has not run yet.
-                    if slot.what.contains(What::PERSIST)
-                        && let Some(slot) = self.slots.get_mut(key)
-                    {
+                    if slot.what.contains(What::PERSIST) {
+                        // Ready beats due, also when it was due in an earlier turn and has not run yet.
                         slot.active.remove(Ready::TIMEOUT);
                     }
-                    self.activate(key, reasons, 0);
+                    slot.active |= reasons;
+                    if !slot.flags.contains(Flags::QUEUED) {
+                        slot.flags.insert(Flags::QUEUED);
+                        slot.seq = self.queues.push(key, slot.priority);
+                    }
                 }
             }
             if ended && !delivered {
@@ -502,6 +500,7 @@ impl Core {
 
     /// Queues the events of a signal.
     fn deliver(&mut self, signal: i32, deliveries: u32) {
+        let deliveries = u16::try_from(deliveries).unwrap_or(u16::MAX);
         let mut at =
             self.signals.iter().find(|entry| entry.0 == signal).map_or(crate::fdmap::NONE, |entry| entry.1);
         while let Some(key) = self.slots.key_at(at) {
@@ -511,14 +510,25 @@ impl Core {
         }
     }
 
+    /// The next activation to run, and its priority: of the most urgent queue that holds one, unless a batch is under
+    /// way that is of another.
+    fn next(&mut self, reactor: &Reactor, chosen: Option<usize>) -> Option<(usize, Run)> {
+        loop {
+            let urgent = self.queues.most_urgent()?;
+            if chosen.is_some_and(|of| of != urgent) {
+                return None;
+            }
+            let activation = self.queues.pop(urgent)?;
+            if let Some(run) = self.begin(reactor, activation) {
+                return Some((urgent, run));
+            }
+        }
+    }
+
     /// An activation is about to run: it is not queued any more, a one-shot event is deleted, a persistent one's timer
-    /// starts anew, and the callback is on loan.
-    fn begin(
-        &mut self,
-        sys: &dyn crate::sys::Sys,
-        activation: Activation,
-        now: Time,
-    ) -> Option<(Callback, Kind, Ready, u32)> {
+    /// starts anew, and the callback is on loan. `None` if it was taken back.
+    #[inline]
+    fn begin(&mut self, reactor: &Reactor, activation: Activation) -> Option<Run> {
         let key = activation.key;
         let slot = self.slots.get_mut(key)?;
         if !slot.flags.contains(Flags::QUEUED) || slot.seq != activation.seq {
@@ -529,25 +539,31 @@ impl Core {
         // Called once by any other reason.
         let deliveries = std::mem::take(&mut slot.deliveries).max(1);
         let kind = slot.kind;
+        // Added or held it counts as before; otherwise it counted for being queued, perhaps.
+        let mut recount = !slot.flags.intersects(Flags::ADDED | Flags::HELD);
         let callback = match &mut slot.callback {
-            Callback::Source(source) => {
-                return Some((Callback::Source(source.clone()), kind, ready, deliveries));
-            }
+            Callback::Source(source) => Callback::Source(source.clone()),
             Callback::Token(token) => Callback::Token(*token),
             other => std::mem::take(other),
         };
-        if slot.what.contains(What::PERSIST) {
+        if matches!(callback, Callback::Source(_)) {
+            // It decides for itself.
+        } else if slot.what.contains(What::PERSIST) {
             if let Some(interval) = slot.interval
                 && !ready.contains(Ready::TIMEOUT)
                 && self.heap.deadline(key.index).is_some()
             {
-                self.heap.set(key.index, now.after(interval.duration()));
+                self.heap.set(key.index, reactor.now.get().after(interval.duration()));
             }
         } else if matches!(kind, Kind::Fd) {
             slot.interval = None;
             self.heap.remove(key.index);
-            self.unregister_io(sys, key, true);
+            self.unregister_io(&*reactor.sys, key, true);
+            recount = true;
         }
-        Some((callback, kind, ready, deliveries))
+        if recount {
+            reactor.recount(self, key);
+        }
+        Some(Run { key, callback, kind, ready, deliveries })
     }
 }
