@@ -3,6 +3,7 @@
 // Everything here is part of a test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+pub mod http;
 pub mod streams;
 pub mod tools;
 
@@ -105,6 +106,11 @@ impl Bed {
     /// The simulation, if this is one.
     pub fn sim(&self) -> Option<&Sim> {
         self.sim.as_ref().map(|sim| &sim.0)
+    }
+
+    /// The seed of the simulation; 0 on a real kernel.
+    pub fn seed(&self) -> u64 {
+        self.sim.as_ref().map_or(0, |sim| sim.1)
     }
 
     /// A stream for the program and its other end for the test. A unix-domain pair on real kernels.
@@ -397,9 +403,10 @@ impl Peer {
         }
     }
 
-    /// Says that it will write no more.
+    /// Says that it will write no more; nothing happens if the other end has reset the stream.
     pub fn shutdown_write(&self) {
         match self {
+            Peer::Sim(peer) if peer.is_reset() => {}
             Peer::Sim(peer) => peer.shutdown(Shutdown::Write).unwrap(),
             Peer::Tcp(stream) => stream.shutdown(Shutdown::Write).unwrap(),
             Peer::Unix(stream) => stream.shutdown(Shutdown::Write).unwrap(),

@@ -33,10 +33,8 @@ const ROOMS: &[&[&str]] = &[
     &["listener"],
     // The public face of the simulation.
     &["testing"],
-    // Text.
-    &["manual"],
-    // The root re-exports all of them; what asserts things of public types names them through it.
-    &["lib", "threads"],
+    // The root re-exports all of them; what asserts things of public types, and the manual, name them through it.
+    &["lib", "manual", "threads"],
 ];
 
 fn floor(room: &str) -> usize {
