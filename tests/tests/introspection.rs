@@ -346,6 +346,25 @@ fn a_loop_that_is_gone_has_no_events_and_says_so() {
 }
 
 #[test]
+fn a_loop_that_another_one_drives_asks_for_a_run_while_the_kernel_is_still_to_be_told() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (stream, peer) = bed.stream(&base);
+        stream.enable(Direction::READ).unwrap();
+        base.run(LoopFlags::NONBLOCK).unwrap();
+        assert_eq!(base.next_deadline(), None);
+        let writer = stream.clone();
+        base.once(-1, What::empty(), None, move |_| writer.write(vec![0; 4 << 20]).unwrap()).unwrap();
+        base.run(LoopFlags::NONBLOCK).unwrap();
+        // The batch's flush was cut short: whoever waits for the loop's fd now must run it once before.
+        assert!(base.next_deadline().is_some_and(|at| at <= base.now()));
+        base.run(LoopFlags::NONBLOCK).unwrap();
+        assert_eq!(base.next_deadline(), None);
+        drop(peer);
+    });
+}
+
+#[test]
 fn an_id_is_shown_the_same_everywhere() {
     each_backend(|bed| {
         let base = bed.base();
