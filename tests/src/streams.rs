@@ -134,8 +134,11 @@ impl Default for Canary {
     }
 }
 
+/// Is told the number of the memory that goes.
+type OnRelease = Rc<dyn Fn(u32)>;
+
 thread_local! {
-    static RELEASE: RefCell<Option<Rc<dyn Fn(u32)>>> = const { RefCell::new(None) };
+    static RELEASE: RefCell<Option<OnRelease>> = const { RefCell::new(None) };
 }
 
 /// Memory whose release is told: `Bytes::from_owner` wants an owner that could cross threads, so what it does when it
