@@ -62,6 +62,12 @@ struct Node {
 
 const FREE: Node = Node { deadline: Time::NEVER, seq: 0, prev: NONE, next: NONE, home: NONE, linked: false };
 
+/// How a slot is called in the heap. Memory ends long before the sum does, but the index may be that of no slot at all.
+#[inline]
+fn in_heap(slot: u32) -> u32 {
+    slot.saturating_add(MAX_QUEUES)
+}
+
 /// At most one timer a slot, by itself in the heap or in a queue.
 ///
 /// A queue stands in the heap with the deadline, and with the place in the order of arming, of its first timer. So the
@@ -69,7 +75,7 @@ const FREE: Node = Node { deadline: Time::NEVER, seq: 0, prev: NONE, next: NONE,
 /// the other timers and queues and not with the queue.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    /// Queues come first, then slots: slot `n` is `n + MAX_QUEUES`. Memory ends long before that overflows.
+    /// Queues come first, then slots: see `in_heap`.
     heap: Heap,
     queues: Vec<Queue>,
     /// Indexed by slot; empty in a loop that has no common timeouts.
@@ -113,7 +119,7 @@ impl Timers {
                 node.home = NONE;
             }
         }
-        self.heap.set(slot + MAX_QUEUES, deadline);
+        self.heap.set(in_heap(slot), deadline);
     }
 
     /// Arms the slot's timer at the end of a queue of this loop, counted from `now`.
@@ -130,19 +136,19 @@ impl Timers {
                 self.leave(slot);
                 self.enter(slot, home, deadline);
             }
-            _ => self.heap.set(slot + MAX_QUEUES, deadline),
+            _ => self.heap.set(in_heap(slot), deadline),
         }
     }
 
     /// Disarms the slot's timer; tells whether it was armed.
     #[inline]
     pub(crate) fn remove(&mut self, slot: u32) -> bool {
-        self.heap.remove(slot + MAX_QUEUES) || self.leave(slot)
+        self.heap.remove(in_heap(slot)) || self.leave(slot)
     }
 
     #[inline]
     pub(crate) fn deadline(&self, slot: u32) -> Option<Time> {
-        let alone = self.heap.deadline(slot + MAX_QUEUES);
+        let alone = self.heap.deadline(in_heap(slot));
         alone.or_else(|| self.nodes.get(slot as usize).filter(|node| node.linked).map(|node| node.deadline))
     }
 
@@ -257,6 +263,19 @@ mod tests {
         timers.set(0, at(30));
         timers.rearm(0, at(40));
         assert_eq!((timers.queues[0].len, timers.deadline(0)), (0, Some(at(40))));
+    }
+
+    #[test]
+    fn an_index_of_no_slot_has_no_timer_and_is_no_queue() {
+        let mut timers = Timers::new();
+        for n in 0..256 {
+            let common = timers.common(nanos(n)).unwrap();
+            timers.set_common(n as u32, common, at(0));
+        }
+        for slot in (0..300).map(|n| u32::MAX - n).chain(256..600) {
+            assert_eq!((timers.deadline(slot), timers.remove(slot)), (None, false));
+        }
+        assert_eq!(timers.len(), 256);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 // Everything here is part of a test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -87,9 +87,9 @@ fn freeing_another_event_in_a_callback_finalizes_it_at_once_and_silences_it() {
         })
         .unwrap();
         other.activate(Ready::READ).unwrap();
-        let (sink, mut victim) = (log.clone(), Some(other));
+        let (sink, victim) = (log.clone(), Cell::new(Some(other)));
         let event = Event::new(&base, -1, What::empty(), move |_, _| {
-            victim = None;
+            drop(victim.take());
             sink.push("freed");
         })
         .unwrap();
