@@ -134,8 +134,10 @@ impl Default for Canary {
     }
 }
 
+type Release = Rc<dyn Fn(u32)>;
+
 thread_local! {
-    static RELEASE: RefCell<Option<Rc<dyn Fn(u32)>>> = const { RefCell::new(None) };
+    static RELEASE: RefCell<Option<Release>> = const { RefCell::new(None) };
 }
 
 /// Memory whose release is told: `Bytes::from_owner` wants an owner that could cross threads, so what it does when it

@@ -407,6 +407,13 @@ impl Inner {
             self.ask_partner();
         }
         self.update();
+        debug_assert!(self.is_freed() || self.is_woken(), "nothing would send the output");
+    }
+
+    /// Whether output that may be sent will be: on readiness, from the flush list, or when the other end of a pair asks.
+    fn is_woken(&self) -> bool {
+        let waits = self.may_write() && self.peek_len(&self.output) > 0;
+        !waits || self.has(State::BLOCKED | State::UNFLUSHED) || self.handle.check().is_err()
     }
 
     /// What a last flush brought about runs in the next turn.
