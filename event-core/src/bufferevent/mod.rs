@@ -1,8 +1,11 @@
 //! `BufferEvent`: a stream with an input and an output buffer, and callbacks on them.
 
+mod borrowed;
 mod inner;
+mod pair;
 mod rare;
 mod step;
+mod timing;
 mod transport;
 
 use std::cell::Cell;
