@@ -50,12 +50,18 @@ macro_rules! owner_methods {
             /// # Errors
             /// - `Error::Stale` if it was freed by its id; `Error::LoopGone`, `Error::Forked`.
             #[doc(alias = "event_del")]
+            #[doc(alias = "evtimer_del")]
+            #[doc(alias = "evsignal_del")]
+            #[doc(alias = "evuser_del")]
             pub fn del(&self) -> Result<(), Error> {
                 self.owner.handle.del(self.owner.id)
             }
 
             /// What it waits for now, and the reasons it is queued with.
             #[doc(alias = "event_pending")]
+            #[doc(alias = "evtimer_pending")]
+            #[doc(alias = "evsignal_pending")]
+            #[doc(alias = "evuser_pending")]
             pub fn pending(&self) -> Ready {
                 self.owner.handle.pending(self.owner.id)
             }
@@ -79,6 +85,7 @@ macro_rules! owner_methods {
             /// # Errors
             /// - `Error::Stale` if it was freed by its id; `Error::LoopGone`, `Error::Forked`.
             #[doc(alias = "event_active")]
+            #[doc(alias = "evuser_trigger")]
             pub fn activate_now(&self, ready: Ready) -> Result<(), Error> {
                 self.owner.handle.activate_now(self.owner.id, ready)
             }
@@ -161,6 +168,7 @@ impl Event {
     /// - `Error::LoopGone` if the `EventBase` was dropped; `Error::Forked` after a fork.
     #[doc(alias = "event_new")]
     #[doc(alias = "event_assign")]
+    #[doc(alias = "evuser_new")]
     pub fn new(
         handle: &LoopHandle,
         fd: RawFd,
@@ -247,11 +255,22 @@ impl Timer {
         self.owner.handle.add(self.owner.id, Some(after))
     }
 
-    fn with(handle: &LoopHandle, what: What, mut cb: impl FnMut(&Timer) + 'static) -> Result<Timer, Error> {
-        let callback = Callback::User(Box::new(move |handle, id, _, _| {
+    /// Replaces the callback. In the callback itself, the running one is dropped when it returns.
+    ///
+    /// # Errors
+    /// - `Error::Stale` if it was freed by its id; `Error::LoopGone`.
+    pub fn set_callback(&self, cb: impl FnMut(&Timer) + 'static) -> Result<(), Error> {
+        self.owner.handle.set_callback(self.owner.id, Timer::wrap(cb))
+    }
+
+    fn with(handle: &LoopHandle, what: What, cb: impl FnMut(&Timer) + 'static) -> Result<Timer, Error> {
+        Ok(Timer { owner: Owner::new(handle, Kind::Fd, -1, what, Timer::wrap(cb))? })
+    }
+
+    fn wrap(mut cb: impl FnMut(&Timer) + 'static) -> Callback {
+        Callback::User(Box::new(move |handle, id, _, _| {
             cb(&Timer { owner: Owner::lent(handle, id) });
-        }));
-        Ok(Timer { owner: Owner::new(handle, Kind::Fd, -1, what, callback)? })
+        }))
     }
 }
 
@@ -291,15 +310,9 @@ impl Signal {
     /// - `Error::LoopGone` if the `EventBase` was dropped; `Error::Forked` after a fork.
     #[doc(alias = "evsignal_new")]
     #[doc(alias = "evsignal_assign")]
-    pub fn new(
-        handle: &LoopHandle,
-        signal: i32,
-        mut cb: impl FnMut(&Signal) + 'static,
-    ) -> Result<Signal, Error> {
-        let callback = Callback::User(Box::new(move |handle, id, _, _| {
-            cb(&Signal { owner: Owner::lent(handle, id) });
-        }));
-        Ok(Signal { owner: Owner::new(handle, Kind::Signal, signal, What::PERSIST, callback)? })
+    pub fn new(handle: &LoopHandle, signal: i32, cb: impl FnMut(&Signal) + 'static) -> Result<Signal, Error> {
+        let owner = Owner::new(handle, Kind::Signal, signal, What::PERSIST, Signal::wrap(cb))?;
+        Ok(Signal { owner })
     }
 
     /// Starts it.
@@ -310,5 +323,19 @@ impl Signal {
     #[doc(alias = "evsignal_add")]
     pub fn add(&self) -> Result<(), Error> {
         self.owner.handle.add(self.owner.id, None)
+    }
+
+    /// Replaces the callback. In the callback itself, the running one is dropped when it returns.
+    ///
+    /// # Errors
+    /// - `Error::Stale` if it was freed by its id; `Error::LoopGone`.
+    pub fn set_callback(&self, cb: impl FnMut(&Signal) + 'static) -> Result<(), Error> {
+        self.owner.handle.set_callback(self.owner.id, Signal::wrap(cb))
+    }
+
+    fn wrap(mut cb: impl FnMut(&Signal) + 'static) -> Callback {
+        Callback::User(Box::new(move |handle, id, _, _| {
+            cb(&Signal { owner: Owner::lent(handle, id) });
+        }))
     }
 }

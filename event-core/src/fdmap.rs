@@ -45,6 +45,11 @@ impl FdMap {
         self.entries.get_mut(usize::try_from(fd).ok()?)
     }
 
+    /// The tag under which the kernel is to report `fd`, known or not.
+    pub(crate) fn tag(&self, fd: RawFd) -> u64 {
+        self.get(fd).map_or(fd as u64, |entry| entry.tag(fd))
+    }
+
     /// The fd that a reported tag speaks of, or `None` if the kernel has forgotten that fd since.
     pub(crate) fn resolve(&self, tag: u64) -> Option<RawFd> {
         let fd = RawFd::try_from(tag & u64::from(u32::MAX)).ok()?;

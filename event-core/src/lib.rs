@@ -11,6 +11,7 @@ mod fdmap;
 mod heap;
 mod interest;
 mod listener;
+pub mod manual;
 mod owned;
 mod queue;
 mod reactor;
@@ -18,6 +19,8 @@ mod remote;
 mod slots;
 mod sys;
 pub mod testing;
+#[cfg(any(test, doctest))]
+mod threads;
 
 pub use base::EventBase;
 pub use buffer::{Buffer, Eol};

@@ -33,7 +33,8 @@ impl WakeFlag {
     /// The other way round its write would be cleared while `pending` stays set, and no later sender would wake us.
     fn clear(&self) {
         self.wake.clear();
-        self.pending.store(false, Ordering::Release);
+        // A swap like the senders', so that each of them is either before it, and its message is seen, or after it.
+        self.pending.swap(false, Ordering::AcqRel);
     }
 }
 
@@ -400,12 +401,13 @@ impl LoopHandle {
         let inbox = Reader(post.clone());
         let callback = move |handle: &LoopHandle, id: EventId, _: Ready, _: u32| {
             while handle.is_alive(id) {
-                if !handle.take_message_budget() {
+                if handle.must_yield(id) || !handle.take_message_budget() {
                     // The rest waits a turn.
                     handle.activate_internal(id);
                     return;
                 }
                 let Some(message) = inbox.0.next() else { return };
+                handle.note_progress();
                 cb(message);
             }
         };
@@ -414,3 +416,6 @@ impl LoopHandle {
         Ok((Mailbox { handle: self.clone(), id, post, detached: false }, sender))
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests;

@@ -9,74 +9,84 @@ pub(crate) struct Key {
     pub(crate) generation: u32,
 }
 
+/// A value that carries the generation of its slot: one look at memory tells whether a key is still good.
+pub(crate) trait Slotted: Default {
+    fn generation(&self) -> u32;
+    fn set_generation(&mut self, generation: u32);
+}
+
 /// Values under generation-checked keys.
 ///
-/// Generations are kept beside the slab and never reset, so a key stays stale after `drain` too. A slot whose
-/// generation cannot go up any more is retired: it keeps a default value and is not handed out again.
+/// Generations are never reset, so a key stays stale whatever comes after. A slot whose generation cannot go up any
+/// more is retired: it keeps a default value and is not handed out again.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     slab: Slab<T>,
-    generations: Vec<u32>,
+    /// The generation of each vacant slot's next value.
+    next: Vec<u32>,
     retired: usize,
 }
 
-impl<T: Default> Slots<T> {
+/// No key carries it.
+const RETIRED: u32 = u32::MAX;
+
+impl<T: Slotted> Slots<T> {
     pub(crate) fn new() -> Slots<T> {
-        Slots { slab: Slab::new(), generations: Vec::new(), retired: 0 }
+        Slots { slab: Slab::new(), next: Vec::new(), retired: 0 }
     }
 
     /// Stores a value. `None` when the index space (2^32) is used up.
-    pub(crate) fn insert(&mut self, value: T) -> Option<Key> {
+    pub(crate) fn insert(&mut self, mut value: T) -> Option<Key> {
         let index = u32::try_from(self.slab.vacant_key()).ok()?;
-        self.slab.insert(value);
-        if self.generations.len() <= index as usize {
-            self.generations.resize(index as usize + 1, 0);
+        if self.next.len() <= index as usize {
+            self.next.resize(index as usize + 1, 0);
         }
-        Some(Key { index, generation: self.generations[index as usize] })
+        let generation = self.next[index as usize];
+        value.set_generation(generation);
+        self.slab.insert(value);
+        Some(Key { index, generation })
     }
 
     /// Takes the value out; the key and its copies are stale from here on.
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
-        if !self.contains(key) {
-            return None;
-        }
-        let generation = &mut self.generations[key.index as usize];
-        if *generation >= u32::MAX - 1 {
-            *generation = u32::MAX;
+        let value = self.get_mut(key)?;
+        if key.generation == RETIRED - 1 {
+            let value = std::mem::take(value);
+            self.slab[key.index as usize].set_generation(RETIRED);
             self.retired += 1;
-            return self.slab.get_mut(key.index as usize).map(std::mem::take);
+            return Some(value);
         }
-        *generation += 1;
+        self.next[key.index as usize] = key.generation + 1;
         self.slab.try_remove(key.index as usize)
     }
 
+    #[inline]
     pub(crate) fn contains(&self, key: Key) -> bool {
-        // A retired slot has the generation MAX, which no key carries.
-        self.generations.get(key.index as usize) == Some(&key.generation)
-            && self.slab.contains(key.index as usize)
+        self.get(key).is_some()
     }
 
     #[inline]
     pub(crate) fn get(&self, key: Key) -> Option<&T> {
-        if self.generations.get(key.index as usize) != Some(&key.generation) {
-            return None;
-        }
-        self.slab.get(key.index as usize)
+        self.slab.get(key.index as usize).filter(|value| value.generation() == key.generation)
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        if self.generations.get(key.index as usize) != Some(&key.generation) {
-            return None;
-        }
-        self.slab.get_mut(key.index as usize)
+        self.slab.get_mut(key.index as usize).filter(|value| value.generation() == key.generation)
+    }
+
+    /// The value at a live index, with its key.
+    #[inline]
+    pub(crate) fn at_mut(&mut self, index: u32) -> Option<(Key, &mut T)> {
+        let value = self.slab.get_mut(index as usize)?;
+        let generation = value.generation();
+        (generation != RETIRED).then_some((Key { index, generation }, value))
     }
 
     /// The key that a live index has now.
     pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
-        let generation = *self.generations.get(index as usize)?;
-        let live = generation != u32::MAX && self.slab.contains(index as usize);
-        live.then_some(Key { index, generation })
+        let generation = self.slab.get(index as usize)?.generation();
+        (generation != RETIRED).then_some(Key { index, generation })
     }
 
     #[cfg(test)]
@@ -94,28 +104,45 @@ impl<T: Default> Slots<T> {
 mod tests {
     use super::*;
 
+    #[derive(Debug, Default, PartialEq)]
+    struct Value(i32, u32);
+
+    impl Slotted for Value {
+        fn generation(&self) -> u32 {
+            self.1
+        }
+
+        fn set_generation(&mut self, generation: u32) {
+            self.1 = generation;
+        }
+    }
+
+    fn value(slots: &mut Slots<Value>, n: i32) -> Key {
+        slots.insert(Value(n, 0)).unwrap()
+    }
+
     #[test]
     fn a_key_is_stale_after_removal_and_after_reuse_of_its_index() {
         let mut slots = Slots::new();
-        let first = slots.insert(1).unwrap();
-        assert_eq!(slots.remove(first), Some(1));
-        let second = slots.insert(2).unwrap();
+        let first = value(&mut slots, 1);
+        assert_eq!(slots.remove(first).map(|v| v.0), Some(1));
+        let second = value(&mut slots, 2);
         assert_eq!(first.index, second.index);
         assert_eq!(slots.get(first), None);
         assert_eq!(slots.remove(first), None);
-        assert_eq!(slots.get(second), Some(&2));
+        assert_eq!(slots.get(second).map(|v| v.0), Some(2));
     }
 
     #[test]
     fn a_slot_whose_generation_would_wrap_is_retired() {
         let mut slots = Slots::new();
-        let key = slots.insert(7).unwrap();
-        slots.generations[key.index as usize] = u32::MAX - 1;
+        let key = value(&mut slots, 7);
+        slots.slab[key.index as usize].1 = u32::MAX - 1;
         let last = slots.key_at(key.index).unwrap();
-        assert_eq!(slots.remove(last), Some(7));
+        assert_eq!(slots.remove(last).map(|v| v.0), Some(7));
         assert_eq!(slots.len(), 0);
         assert_eq!(slots.key_at(key.index), None);
-        let next = slots.insert(8).unwrap();
+        let next = value(&mut slots, 8);
         assert_ne!(next.index, key.index);
         assert_eq!(slots.keys(), vec![next]);
     }

@@ -106,8 +106,8 @@ pub(crate) fn reply_head(
     for &field in &headers.fields {
         let name = field.name.slice(&headers.bytes);
         match name.len() {
-            4 => has_date |= name.eq_ignore_ascii_case(b"date"),
-            10 if name.eq_ignore_ascii_case(b"connection") => {
+            4 => has_date |= token::is_name(name, b"date"),
+            10 if token::is_name(name, b"connection") => {
                 let mut options = Connection::default();
                 options.add(field.value.slice(&headers.bytes));
                 close |= !interim && options.close;
@@ -116,14 +116,14 @@ pub(crate) fn reply_head(
                 }
                 has_keep |= options.keep_alive;
             }
-            12 => has_type |= name.eq_ignore_ascii_case(b"content-type"),
-            14 if name.eq_ignore_ascii_case(b"content-length") => {
+            12 => has_type |= token::is_name(name, b"content-type"),
+            14 if token::is_name(name, b"content-length") => {
                 if given.is_none() || has_length {
                     continue;
                 }
                 has_length = true;
             }
-            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => continue,
+            17 if token::is_name(name, b"transfer-encoding") => continue,
             _ => {}
         }
         headers.push_line(field, out);

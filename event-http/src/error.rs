@@ -28,10 +28,6 @@ pub(crate) enum Peer {
     ChunkLine,
     ChunkLineTooLong,
     ChunkSizeOverflow,
-    /// The transport failed: reset, or a full close of a unix socket.
-    Gone,
-    /// The stream ended inside a request.
-    Incomplete,
     CodingNotImplemented,
     ConnectWithBody,
     ContentLength,
@@ -125,9 +121,9 @@ impl Error {
         )
     }
 
-    /// True if the client had left: before its request was whole, or before the answer was given.
+    /// True if the client had left before the answer was given.
     pub fn is_client_gone(&self) -> bool {
-        matches!(self.kind, Kind::Peer(Peer::Gone | Peer::Incomplete) | Kind::Caller(Caller::LateReply))
+        matches!(self.kind, Kind::Caller(Caller::LateReply))
     }
 
     /// True if the server was freed while the request was out.
@@ -173,14 +169,12 @@ impl Error {
                 Peer::ContentLength => "malformed or repeated content-length",
                 Peer::Expectation => "unknown expectation",
                 Peer::FieldLine => "malformed field line",
-                Peer::Gone => "the client has gone",
                 Peer::HeadTimeout => "the request head came too slowly",
                 Peer::HeadTooLarge => "the request head is too large",
                 Peer::HostInvalid => "malformed host",
                 Peer::HostMissing => "host is missing",
                 Peer::HostRepeated => "host is repeated",
                 Peer::Idle => "no request came in time",
-                Peer::Incomplete => "the client left inside a request",
                 Peer::LineEnd => "a line does not end with CRLF",
                 Peer::MethodNotAllowed => "method not allowed",
                 Peer::MethodNotImplemented => "method not implemented",
@@ -223,7 +217,7 @@ impl Peer {
     /// As [`Error::status`], which is this for what a peer did.
     pub(crate) fn status(self) -> Option<u16> {
         let status = match self {
-            Peer::Gone | Peer::Idle | Peer::Incomplete => return None,
+            Peer::Idle => return None,
             Peer::MethodNotAllowed => 405,
             Peer::BodyTimeout | Peer::HeadTimeout => 408,
             Peer::BodyTooLarge => 413,
@@ -333,6 +327,15 @@ mod tests {
         assert!(error.is_ours());
         assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("the event loop is gone"));
         assert_eq!(error.status(), Some(500));
+    }
+
+    #[test]
+    fn values_go_to_other_threads() {
+        fn assert_send_and_sync<T: Send + Sync>() {}
+        assert_send_and_sync::<Error>();
+        assert_send_and_sync::<crate::Headers>();
+        assert_send_and_sync::<crate::Limits>();
+        assert_send_and_sync::<crate::MethodSet>();
     }
 
     #[test]

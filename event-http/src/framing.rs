@@ -136,19 +136,19 @@ impl Facts {
             let name = field.name.slice(&headers.bytes);
             // Nearly every name is ruled out by its length alone.
             match name.len() {
-                4 if name.eq_ignore_ascii_case(b"host") => {
+                4 if token::is_name(name, b"host") => {
                     facts.hosts += 1;
                     facts.host = field.value;
                 }
-                6 if name.eq_ignore_ascii_case(b"expect") => facts.expect(field.value.slice(&headers.bytes)),
-                7 if name.eq_ignore_ascii_case(b"upgrade") => facts.upgrade = true,
-                10 if name.eq_ignore_ascii_case(b"connection") => {
+                6 if token::is_name(name, b"expect") => facts.expect(field.value.slice(&headers.bytes)),
+                7 if token::is_name(name, b"upgrade") => facts.upgrade = true,
+                10 if token::is_name(name, b"connection") => {
                     facts.connection.add(field.value.slice(&headers.bytes));
                 }
-                14 if name.eq_ignore_ascii_case(b"content-length") => {
+                14 if token::is_name(name, b"content-length") => {
                     facts.length(field.value.slice(&headers.bytes));
                 }
-                17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
+                17 if token::is_name(name, b"transfer-encoding") => {
                     facts.codings.add(field.value.slice(&headers.bytes));
                 }
                 _ => {}

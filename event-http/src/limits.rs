@@ -36,7 +36,8 @@ pub struct Limits {
     #[doc(alias = "evhttp_set_max_body_size")]
     pub max_body_bytes: Option<u64>,
     /// Requests that are read ahead of the one whose answer is due. Above it: reading waits. Default 16; zero reads
-    /// one request at a time.
+    /// one request at a time. It waits as well while their bodies are together larger than
+    /// [`max_body_bytes`](Limits::max_body_bytes).
     pub max_parsed_ahead: Option<usize>,
     /// From the first byte of a head to its end. Then: 408, close. Default 20 s.
     pub head_timeout: Option<Duration>,
@@ -61,8 +62,6 @@ pub struct Limits {
     pub linger_timeout: Option<Duration>,
     /// How much input is thrown away during that time. Above it: close. Default 1 MiB.
     pub max_linger_bytes: Option<u64>,
-    /// How long a graceful stop waits for answers that are still out. Then: close. Default 10 s.
-    pub stop_timeout: Option<Duration>,
 }
 
 impl Default for Limits {
@@ -83,7 +82,6 @@ impl Default for Limits {
             idle_timeout: Some(Duration::from_secs(75)),
             linger_timeout: Some(Duration::from_secs(2)),
             max_linger_bytes: Some(1 << 20),
-            stop_timeout: Some(Duration::from_secs(10)),
         }
     }
 }

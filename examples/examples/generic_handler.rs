@@ -9,7 +9,8 @@ use event_http::{Error, Server};
 
 fn serve(host: &str, port: u16) -> Result<(), Error> {
     let mut base = EventBase::new()?;
-    let http = Server::start(&base, host, port)?;
+    let http = Server::new(&base)?;
+    let bound = http.bind(host, port)?;
     http.set_gencb(|req| req.send_reply(200, "Client", "Thanks for the request!"));
     for signal in [Signal::INT, Signal::TERM] {
         let http = http.clone();
@@ -18,7 +19,7 @@ fn serve(host: &str, port: u16) -> Result<(), Error> {
         stop.set_background(true)?;
         stop.detach();
     }
-    eprintln!("Server started on port {port}");
+    eprintln!("Server started on port {}", bound.port());
     base.dispatch()?;
     Ok(())
 }

@@ -3,15 +3,21 @@
 // Everything here is part of a test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+pub mod http;
 pub mod streams;
+pub mod tools;
 
+use std::cell::{Cell, RefCell};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use event_core::testing::{self, Sim};
+use event_core::testing::{self, Faults, Sim};
 use event_core::{Address, BufferEvent, Config, EventBase, LoopFlags, LoopHandle};
 
 /// How long a test on a real kernel may wait for something before it fails.
@@ -63,21 +69,48 @@ impl Bed {
     /// A loop on this backend.
     pub fn base(&self) -> EventBase {
         let base = match &self.sim {
-            Some((sim, _)) => sim.event_base().unwrap(),
-            None => {
-                let config = EventBase::supported_methods()
-                    .filter(|method| *method != self.method)
-                    .fold(Config::new().ignore_env(), |config, method| config.avoid_method(method));
-                EventBase::with_config(config).unwrap()
-            }
+            Some((sim, _)) => sim.event_base(),
+            None => EventBase::with_config(self.config()),
         };
+        self.checked(base.unwrap())
+    }
+
+    /// A loop on this backend whose calls to the kernel are counted and may be made to fail.
+    pub fn base_with(&self, faults: &Faults) -> EventBase {
+        let base = match &self.sim {
+            Some((sim, _)) => sim.event_base_with(faults),
+            None => faults.event_base(self.config()),
+        };
+        self.checked(base.unwrap())
+    }
+
+    fn config(&self) -> Config {
+        EventBase::supported_methods()
+            .filter(|method| *method != self.method)
+            .fold(Config::new().ignore_env(), |config, method| config.avoid_method(method))
+    }
+
+    fn checked(&self, base: EventBase) -> EventBase {
         assert_eq!(base.method(), self.method);
         base
+    }
+
+    /// Lets time pass in which the program does not run its loop.
+    pub fn stall(&self, time: Duration) {
+        match &self.sim {
+            Some((sim, _)) => sim.advance(time),
+            None => std::thread::sleep(time),
+        }
     }
 
     /// The simulation, if this is one.
     pub fn sim(&self) -> Option<&Sim> {
         self.sim.as_ref().map(|sim| &sim.0)
+    }
+
+    /// The seed of the simulation; 0 on a real kernel.
+    pub fn seed(&self) -> u64 {
+        self.sim.as_ref().map_or(0, |sim| sim.1)
     }
 
     /// A stream for the program and its other end for the test. A unix-domain pair on real kernels.
@@ -173,9 +206,115 @@ impl Bed {
             None => {
                 let start = Instant::now();
                 self.run_until(base, || start.elapsed() >= time);
+                // The time may have passed between two turns.
+                self.settle(base);
             }
         }
     }
+}
+
+/// What callbacks note down, in order. A clone writes into the same list.
+#[derive(Debug)]
+pub struct Log<T>(Rc<RefCell<Vec<T>>>);
+
+impl<T> Log<T> {
+    /// An empty list.
+    pub fn new() -> Log<T> {
+        Log(Rc::default())
+    }
+
+    /// Notes one thing down.
+    pub fn push(&self, entry: T) {
+        self.0.borrow_mut().push(entry);
+    }
+
+    /// How many things are noted.
+    pub fn len(&self) -> usize {
+        self.0.borrow().len()
+    }
+
+    /// Whether nothing is noted.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes what was noted.
+    pub fn take(&self) -> Vec<T> {
+        self.0.take()
+    }
+}
+
+impl<T> Default for Log<T> {
+    fn default() -> Log<T> {
+        Log::new()
+    }
+}
+
+impl<T> Clone for Log<T> {
+    fn clone(&self) -> Log<T> {
+        Log(self.0.clone())
+    }
+}
+
+/// Counts how many of its tokens are alive: what callbacks capture to tell that they were dropped.
+#[derive(Debug, Default)]
+pub struct Alive(Rc<Cell<usize>>);
+
+impl Alive {
+    /// One more token.
+    pub fn token(&self) -> Token {
+        self.0.set(self.0.get() + 1);
+        Token(self.0.clone())
+    }
+
+    /// How many are alive.
+    pub fn count(&self) -> usize {
+        self.0.get()
+    }
+}
+
+/// Counted while it is alive.
+#[derive(Debug)]
+pub struct Token(Rc<Cell<usize>>);
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// Runs a closure when it is dropped: the user code that hides in a captured value.
+pub struct OnDrop<F: FnMut()>(pub F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// Runs `f`, which must panic with the text `message`, and keeps the report of the panic off the terminal.
+pub fn must_panic<R>(message: &str, f: impl FnOnce() -> R) {
+    let Err(payload) = catch_unwind(AssertUnwindSafe(f)) else { panic!("no panic came out") };
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    assert_eq!(text.as_deref(), Some(message));
+}
+
+/// Panics without a report on the terminal.
+pub fn quiet_panic(message: &'static str) -> ! {
+    std::panic::resume_unwind(Box::new(message))
+}
+
+/// Whether this process is the one that [`child`] started for the test `name`.
+pub fn is_child(name: &str) -> bool {
+    std::env::var("TESTS_CHILD").is_ok_and(|child| child == name)
+}
+
+/// The command that runs one test of this binary in a process of its own, where it finds [`is_child`] true.
+pub fn child(name: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([name, "--exact", "--nocapture", "--test-threads=1"]).env("TESTS_CHILD", name);
+    command
 }
 
 /// The program's fd in a test, closed with this value.
@@ -264,9 +403,10 @@ impl Peer {
         }
     }
 
-    /// Says that it will write no more.
+    /// Says that it will write no more; nothing happens if the other end has reset the stream.
     pub fn shutdown_write(&self) {
         match self {
+            Peer::Sim(peer) if peer.is_reset() => {}
             Peer::Sim(peer) => peer.shutdown(Shutdown::Write).unwrap(),
             Peer::Tcp(stream) => stream.shutdown(Shutdown::Write).unwrap(),
             Peer::Unix(stream) => stream.shutdown(Shutdown::Write).unwrap(),

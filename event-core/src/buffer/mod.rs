@@ -311,13 +311,13 @@ mod tests {
         buffer.add(b"fourteen bytes");
         buffer.reserve(2048)?;
         buffer.add(b", then ten");
-        write!(buffer, ", then {}", "formatted");
+        write!(buffer, ", then {:?}", 7);
         buffer.reserve(1)?;
         buffer.add_reference(Bytes::from_static(b", then a reference"));
         buffer.reserve(100)?;
         buffer.prepend(b"first: ");
         buffer.add(b".");
-        assert_eq!(buffer, "first: fourteen bytes, then ten, then formatted, then a reference.");
+        assert_eq!(buffer, "first: fourteen bytes, then ten, then 7, then a reference.");
         Ok(())
     }
 

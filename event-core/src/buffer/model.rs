@@ -158,10 +158,10 @@ fn step(random: &mut Random, a: &mut Pair, b: &mut Pair, pool: &Pool) {
         13 => {
             let part = a.real.split_to(at);
             let want = a.want.drain(..at.min(a.want.len())).collect();
-            std::mem::swap(b, &mut Pair { real: part, want });
+            *b = Pair { real: part, want };
         }
         14 | 15 => {
-            let n = if n % 2 == 0 { n } else { at };
+            let n = if n.is_multiple_of(2) { n } else { at };
             assert_eq!(a.real.drain(n), n.min(a.want.len()));
             a.want.drain(..n.min(a.want.len()));
         }

@@ -282,15 +282,24 @@ impl LoopHandle {
 
     /// Calls `before` and `after` right round every wait for the kernel, waits of no length included, with nothing
     /// borrowed and no lock held: the place to release and retake a lock that guards the whole loop. What is changed
-    /// in between acts on the wait that is running. Replaces an earlier hook.
+    /// in between acts on the wait that is running. Replaces an earlier hook. After the `EventBase` was dropped both are
+    /// dropped at once.
     pub fn set_wait_hook(&self, before: impl Fn() + 'static, after: impl Fn() + 'static) {
         let hook = WaitHook { before: Box::new(before), after: Box::new(after) };
+        if self.is_gone() {
+            // Nobody would ever take it out again, and it may capture this handle.
+            return;
+        }
         let old = self.reactor.wait_hook.replace(Some(Rc::new(hook)));
         drop(old);
     }
 
     /// Sets the one handler of all token events; see [`register_token`](Self::register_token). Replaces an earlier one.
+    /// After the `EventBase` was dropped it is dropped at once.
     pub fn set_token_handler(&self, handler: impl Fn(&LoopHandle, EventId, usize, Ready, u32) + 'static) {
+        if self.is_gone() {
+            return;
+        }
         let old = self.reactor.token_handler.replace(Some(Rc::new(handler)));
         drop(old);
     }
@@ -351,6 +360,14 @@ impl LoopHandle {
         let left = self.reactor.message_budget.get();
         self.reactor.message_budget.set(left.saturating_sub(1));
         left > 0
+    }
+
+    /// Whether a callback that runs several of the user's, one after the other, must stop before the next: the loop is to
+    /// end, or something more urgent is active.
+    pub(crate) fn must_yield(&self, id: EventId) -> bool {
+        let core = self.reactor.core.borrow();
+        let more_urgent = |slot: &Slot| core.queues.most_urgent().is_some_and(|at| at < slot.priority.into());
+        self.reactor.stop.get() || core.slots.get(id.0).is_some_and(more_urgent)
     }
 
     pub(crate) fn is_gone(&self) -> bool {

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::fdmap::NONE;
 use crate::interest::{Interest, Ready, What};
 use crate::reactor::slot::Interval;
-use crate::reactor::{Callback, Core, EventId, Flags, Kind, Later, LoopHandle, Slot};
+use crate::reactor::{Callback, Core, EventId, Flags, Kind, Later, LoopHandle, Reactor, Slot};
 use crate::slots::Key;
 use crate::sys::Sys;
 
@@ -27,15 +27,16 @@ impl LoopHandle {
     #[doc(alias = "event_add")]
     pub fn add(&self, id: EventId, timeout: Option<Duration>) -> Result<(), Error> {
         self.check()?;
-        let lost = {
+        let mut lost = Vec::new();
+        let added = {
             let mut core = self.reactor.core.borrow_mut();
             let slot = core.slots.get(id.0).ok_or(Error::Stale)?;
-            let lost = if slot.flags.contains(Flags::ADDED) {
-                Vec::new()
+            let added = if slot.flags.contains(Flags::ADDED) {
+                Ok(())
             } else {
-                core.register(&*self.reactor.sys, id.0)?
+                core.register(&*self.reactor.sys, id.0, &mut lost)
             };
-            if let Some(timeout) = timeout {
+            if let (Some(timeout), Ok(())) = (timeout, &added) {
                 let deadline = self.clock().after(timeout);
                 core.heap.set(id.0.index, deadline);
                 if let Some(slot) = core.slots.get_mut(id.0) {
@@ -47,11 +48,12 @@ impl LoopHandle {
                 }
             }
             self.recount(&mut core, id.0);
-            lost
+            added
         };
         for key in lost {
             self.lose(key);
         }
+        added?;
         self.touched()
     }
 
@@ -117,7 +119,7 @@ impl LoopHandle {
             if !core.slots.contains(id.0) {
                 return Err(Error::Stale);
             }
-            core.activate(id.0, ready, 1);
+            core.activate(id.0, ready, 0);
             self.recount(&mut core, id.0);
         }
         self.touched()
@@ -136,7 +138,8 @@ impl LoopHandle {
         slot.interval = None;
         core.heap.remove(id.0.index);
         self.recount(&mut core, id.0);
-        Ok(())
+        drop(core);
+        self.touched()
     }
 
     /// What the event waits for now, and the reasons it is queued with; empty for a stale id.
@@ -361,16 +364,18 @@ impl LoopHandle {
 
     /// Registers a source's slot with its fd.
     pub(crate) fn add_io(&self, id: EventId) -> Result<(), Error> {
-        let lost = {
+        let mut lost = Vec::new();
+        let added = {
             let mut core = self.reactor.core.borrow_mut();
             if !core.slots.contains(id.0) {
                 return Err(Error::Stale);
             }
-            core.register(&*self.reactor.sys, id.0)?
+            core.register(&*self.reactor.sys, id.0, &mut lost)
         };
         for key in lost {
             self.lose(key);
         }
+        added?;
         self.touched()
     }
 
@@ -416,18 +421,7 @@ impl LoopHandle {
 
     /// Recounts whether a slot keeps the loop running.
     pub(super) fn recount(&self, core: &mut Core, key: Key) {
-        let armed = core.heap.deadline(key.index).is_some();
-        let Some(slot) = core.slots.get_mut(key) else { return };
-        let queued = slot.flags.intersects(Flags::QUEUED | Flags::LATER);
-        let counts = match slot.callback {
-            Callback::Source(_) => slot.flags.contains(Flags::HELD) || queued,
-            _ => slot.flags.contains(Flags::ADDED) && slot.source >= 0 || armed || queued,
-        } && !slot.flags.contains(Flags::BACKGROUND);
-        if slot.flags.contains(Flags::COUNTED) != counts {
-            slot.flags.set(Flags::COUNTED, counts);
-            let keep = self.reactor.keep.get();
-            self.reactor.keep.set(if counts { keep + 1 } else { keep.saturating_sub(1) });
-        }
+        self.reactor.recount(core, key);
     }
 
     /// After a change: if the loop is waiting (the wait hook let somebody in), it acts at once.
@@ -451,15 +445,33 @@ impl LoopHandle {
     }
 }
 
+impl Reactor {
+    /// Recounts whether a slot keeps the loop running.
+    pub(super) fn recount(&self, core: &mut Core, key: Key) {
+        let armed = core.heap.deadline(key.index).is_some();
+        let Some(slot) = core.slots.get_mut(key) else { return };
+        let queued = slot.flags.intersects(Flags::QUEUED | Flags::LATER);
+        let counts = match slot.callback {
+            Callback::Source(_) => slot.flags.contains(Flags::HELD) || queued,
+            _ => slot.flags.contains(Flags::ADDED) && slot.waits() || armed || queued,
+        } && !slot.flags.contains(Flags::BACKGROUND);
+        if slot.flags.contains(Flags::COUNTED) != counts {
+            slot.flags.set(Flags::COUNTED, counts);
+            let keep = self.keep.get();
+            self.keep.set(if counts { keep + 1 } else { keep.saturating_sub(1) });
+        }
+    }
+}
+
 impl Core {
-    /// Registers an event with its fd or signal. Returns the events that turned out to watch an fd that is gone.
-    fn register(&mut self, sys: &dyn Sys, key: Key) -> Result<Vec<Key>, Error> {
+    /// Registers an event with its fd or signal. Appends the events that turned out to watch an fd that is gone, also
+    /// when the newcomer is refused.
+    fn register(&mut self, sys: &dyn Sys, key: Key, lost: &mut Vec<Key>) -> Result<(), Error> {
         let Some(slot) = self.slots.get(key) else { return Err(Error::Stale) };
         let (kind, source, what) = (slot.kind, slot.source, slot.what);
-        let mut lost = Vec::new();
         match kind {
             Kind::Fd if source >= 0 && (!what.interest().is_empty() || self.is_source(key)) => {
-                lost = self.register_fd(sys, key, source, what)?;
+                self.register_fd(sys, key, source, what, lost)?;
             }
             Kind::Signal => self.register_signal(sys, key, source)?,
             _ => {}
@@ -467,50 +479,45 @@ impl Core {
         if let Some(slot) = self.slots.get_mut(key) {
             slot.flags.insert(Flags::ADDED);
         }
-        Ok(lost)
+        Ok(())
     }
 
     fn is_source(&self, key: Key) -> bool {
         matches!(self.slots.get(key), Some(Slot { callback: Callback::Source(_), .. }))
     }
 
-    fn register_fd(&mut self, sys: &dyn Sys, key: Key, fd: RawFd, what: What) -> Result<Vec<Key>, Error> {
-        let others = self.union(fd);
-        let entry = *self.fds.entry(fd);
-        let mut lost = Vec::new();
-        let wanted = join(others, entry.first != NONE, what.interest());
-        let told = if entry.first == NONE || entry.kernel.is_empty() {
-            if wanted.is_empty() { Ok(()) } else { sys.change(fd, entry.tag(fd), Interest::empty(), wanted) }
-        } else {
+    fn register_fd(
+        &mut self,
+        sys: &dyn Sys,
+        key: Key,
+        fd: RawFd,
+        what: What,
+        lost: &mut Vec<Key>,
+    ) -> Result<(), Error> {
+        let known = self.fds.get(fd).copied();
+        let any = known.is_some_and(|entry| entry.first != NONE);
+        let mut wanted = join(self.union(fd), any, what.interest());
+        match known.filter(|entry| entry.first != NONE && !entry.kernel.is_empty()) {
+            None if wanted.is_empty() => {}
+            // Asked before the table grows to the number, which may be anything.
+            None => sys.change(fd, self.fds.tag(fd), Interest::empty(), wanted)?,
             // Always asked, also when nothing changes: the answer tells whether the number still means the same file.
-            match sys.change(fd, entry.tag(fd), entry.kernel, wanted) {
+            Some(entry) => match sys.change(fd, entry.tag(fd), entry.kernel, wanted) {
                 Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EBADF)) => {
-                    lost = self.detach_all(fd);
-                    let tag = self.fds.entry(fd).tag(fd);
-                    sys.change(fd, tag, Interest::empty(), what.interest())
+                    lost.append(&mut self.detach_all(fd));
+                    wanted = what.interest();
+                    sys.change(fd, self.fds.tag(fd), Interest::empty(), wanted)?;
                 }
-                told => told,
-            }
-        };
-        let wanted = if lost.is_empty() { wanted } else { what.interest() };
+                told => told?,
+            },
+        }
         let entry = self.fds.entry(fd);
-        if told.is_ok() {
-            entry.kernel = wanted;
-            let next = std::mem::replace(&mut entry.first, key.index);
-            if let Some(slot) = self.slots.get_mut(key) {
-                slot.next = next;
-            }
+        entry.kernel = wanted;
+        let next = std::mem::replace(&mut entry.first, key.index);
+        if let Some(slot) = self.slots.get_mut(key) {
+            slot.next = next;
         }
-        match told {
-            Ok(()) => Ok(lost),
-            // The others are lost whether or not the newcomer was accepted; their slots go with the next report.
-            Err(error) => {
-                for key in lost {
-                    self.slots.remove(key);
-                }
-                Err(error.into())
-            }
-        }
+        Ok(())
     }
 
     fn register_signal(&mut self, sys: &dyn Sys, key: Key, signal: i32) -> Result<(), Error> {
@@ -572,9 +579,8 @@ impl Core {
                 unlink(&mut self.slots, &mut self.signals[at].1, key.index, next);
                 if self.signals[at].1 == NONE {
                     self.signals.swap_remove(at);
-                    if tell_kernel {
-                        sys.signal_del(source);
-                    }
+                    // Also in the child of a fork: its dispositions are its own, and nothing reaches the parent.
+                    sys.signal_del(source);
                 }
             }
             _ => {}
@@ -673,8 +679,9 @@ impl Core {
         lost
     }
 
-    /// Queues an activation for this pass, or merges it into the one that is queued.
-    pub(super) fn activate(&mut self, key: Key, ready: Ready, deliveries: u32) {
+    /// Queues an activation for this pass, or merges it into the one that is queued. `deliveries` is how often a signal
+    /// came, and 0 for every other reason.
+    pub(super) fn activate(&mut self, key: Key, ready: Ready, deliveries: u16) {
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.active |= ready;
         slot.deliveries = slot.deliveries.saturating_add(deliveries);

@@ -8,7 +8,7 @@ use crate::clock::Time;
 use crate::fdmap::NONE;
 use crate::interest::{Ready, What};
 use crate::reactor::LoopHandle;
-use crate::slots::Key;
+use crate::slots::{Key, Slotted};
 
 /// Names an event, timer, signal or stream of one loop. Free to copy; goes stale by itself when its object is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -102,8 +102,11 @@ pub(crate) struct Slot {
     pub(crate) next: u32,
     /// The activation that counts, if `QUEUED`.
     pub(crate) seq: u32,
-    /// How often the signal was delivered, for the activation that is queued.
-    pub(crate) deliveries: u32,
+    /// Of this slot: a key of another one is stale.
+    generation: u32,
+    /// How often the signal was delivered, for the activation that is queued. More than 65,535 between two turns are
+    /// that many.
+    pub(crate) deliveries: u16,
     pub(crate) what: What,
     pub(crate) kind: Kind,
     /// The reasons of the queued activation.
@@ -127,9 +130,25 @@ impl Interval {
     }
 }
 
+impl Slotted for Slot {
+    #[inline]
+    fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    fn set_generation(&mut self, generation: u32) {
+        self.generation = generation;
+    }
+}
+
 impl Slot {
     pub(crate) fn new(kind: Kind, source: i32, what: What, callback: Callback, priority: u8) -> Slot {
         Slot { callback, source, next: NONE, what, kind, priority, ..Slot::default() }
+    }
+
+    /// Whether there is anything but a timeout that could ever make it ready.
+    pub(crate) fn waits(&self) -> bool {
+        self.source >= 0 && (self.kind == Kind::Signal || !self.what.interest().is_empty())
     }
 
     /// The part of `what` that is watched now.
@@ -142,4 +161,4 @@ impl Slot {
     }
 }
 
-const _: () = assert!(size_of::<Slot>() <= 64, "an idle connection has one slot");
+const _: () = assert!(size_of::<Slot>() <= 56, "an idle connection has one slot");

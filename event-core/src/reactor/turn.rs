@@ -8,7 +8,7 @@ use crate::clock::Time;
 use crate::error::Error;
 use crate::interest::{Interest, Ready, Report, What};
 use crate::queue::Activation;
-use crate::reactor::{Callback, Core, EventId, Flags, Kind, LoopHandle, Slot};
+use crate::reactor::{Callback, Core, EventId, Flags, Kind, LoopHandle, Reactor, Slot};
 use crate::remote::{MESSAGES_PER_TURN, Op};
 use crate::slots::Key;
 use crate::sys::{Reported, WAKE_TAG};
@@ -51,19 +51,22 @@ struct Running<'a>(&'a LoopHandle);
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.reactor.running.set(false);
+        self.0.reactor.waiting.set(false);
         self.0.reactor.running_event.set(None);
     }
 }
 
-/// Frees the event whose callback panics.
+/// Frees the event whose callback panics, unless that is the loop's own slot for other threads: a panic in what one of
+/// them posted must not silence the others.
 struct FreeOnPanic<'a> {
     handle: &'a LoopHandle,
     key: Key,
+    armed: bool,
 }
 
 impl Drop for FreeOnPanic<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if self.armed {
             match self.handle.remove_slot(self.key) {
                 Some(Slot { callback: Callback::Source(source), .. }) => source.teardown(),
                 slot => drop(slot),
@@ -93,6 +96,8 @@ impl LoopHandle {
         let reactor = &self.reactor;
         loop {
             if reactor.stop.take() {
+                // An exit that came with it is seen, too.
+                reactor.exit.set(false);
                 self.flush_all();
                 return Ok(LoopEnd::Break);
             }
@@ -113,6 +118,8 @@ impl LoopHandle {
             self.wait(nonblock)?;
             self.batch();
             if reactor.stop.take() {
+                // An exit that came with it is seen, too.
+                reactor.exit.set(false);
                 self.flush_all();
                 return Ok(LoopEnd::Break);
             }
@@ -144,30 +151,28 @@ impl LoopHandle {
     /// Steps 3 to 5 of a turn: wait, read the clock, collect what is ready and then what is due.
     fn wait(&self, nonblock: bool) -> Result<(), Error> {
         let reactor = &self.reactor;
-        let timeout = {
-            let mut core = reactor.core.borrow_mut();
-            core.move_later();
-            match core.heap.first() {
-                _ if nonblock => Some(Duration::ZERO),
-                Some((deadline, _)) => Some(deadline.since(reactor.sys.now())),
-                None => None,
-            }
-        };
-        let mut reports = reactor.reports.take();
-        reports.clear();
+        reactor.core.borrow_mut().move_later();
         let hook = reactor.wait_hook.borrow().clone();
         reactor.waiting.set(true);
         if let Some(hook) = &hook {
             (hook.before)();
         }
-        // The hook may have let somebody in who left work.
-        let timeout = if hook.is_some() && self.has_work() { Some(Duration::ZERO) } else { timeout };
+        // Only now: the hook may have taken long, or have let somebody in who left work.
+        let timeout = match reactor.core.borrow().heap.first() {
+            _ if nonblock || (hook.is_some() && self.has_work()) => Some(Duration::ZERO),
+            Some((deadline, _)) => Some(deadline.since(reactor.sys.now())),
+            None => None,
+        };
+        let mut reports = reactor.reports.take();
         let waited = reactor.sys.wait(&mut reports, timeout);
+        // Kept where a panic in the hook cannot lose them.
+        reactor.reports.set(reports);
         if let Some(hook) = &hook {
             (hook.after)();
         }
         reactor.waiting.set(false);
         drop(hook);
+        let mut reports = reactor.reports.take();
         reactor.now.set(reactor.sys.now());
         if reports.iter().any(|reported| reported.tag == WAKE_TAG) {
             self.woken();
@@ -180,6 +185,7 @@ impl LoopHandle {
             core.collect_due(reactor.now.get());
             lost
         };
+        reports.clear();
         reactor.reports.set(reports);
         for key in lost {
             self.lose(key);
@@ -225,28 +231,14 @@ impl LoopHandle {
     /// loop is to stop.
     fn batch(&self) {
         let reactor = &self.reactor;
-        let Some(priority) = reactor.core.borrow().queues.most_urgent() else {
-            self.flush_all();
-            return;
-        };
+        // The queue that this batch is of, once a callback of it has run.
+        let mut chosen = None;
         let mut callbacks = 0;
         while !reactor.stop.get() {
-            let next = {
-                let mut core = reactor.core.borrow_mut();
-                if core.queues.most_urgent().is_some_and(|most| most < priority) && callbacks > 0 {
-                    break;
-                }
-                core.queues.pop(priority)
-            };
-            let Some(next) = next else {
-                // A queue of nothing but taken-back activations does not hold up the less urgent ones.
-                let urgent = reactor.core.borrow().queues.most_urgent();
-                if callbacks == 0 && urgent.is_some() {
-                    return self.batch();
-                }
-                break;
-            };
+            let next = reactor.core.borrow_mut().next(reactor, chosen);
+            let Some((urgent, next)) = next else { break };
             if self.run_one(next) {
+                chosen = Some(urgent);
                 callbacks += 1;
                 if callbacks % CALLBACKS_PER_FLUSH == 0 {
                     self.flush_all();
@@ -256,50 +248,70 @@ impl LoopHandle {
         self.flush_all();
     }
 
-    /// Runs one activation unless it was taken back; tells whether it ran.
-    fn run_one(&self, activation: Activation) -> bool {
-        let key = activation.key;
+    /// Runs one activation; tells whether it was somebody's callback. What other threads ask for is not: it must not
+    /// hold up the less urgent events that it is for.
+    fn run_one(&self, run: Run) -> bool {
+        let Run { key, callback, kind, ready, deliveries } = run;
         let id = EventId(key);
-        let (callback, kind, ready, deliveries) = {
-            let mut core = self.reactor.core.borrow_mut();
-            let Some(taken) = core.begin(&*self.reactor.sys, activation, self.reactor.now.get()) else {
-                return false;
-            };
-            self.recount(&mut core, key);
-            taken
-        };
-        self.reactor.running_event.set(Some(id));
-        let guard = FreeOnPanic { handle: self, key };
+        // The slot for other threads is the loop's own: nobody may get hold of its id and free it.
+        self.reactor.running_event.set((kind != Kind::Remote).then_some(id));
+        // Disarmed by hand: the loop may be run by a Drop while its thread unwinds already.
+        let mut guard = FreeOnPanic { handle: self, key, armed: kind != Kind::Remote };
         match callback {
             Callback::Source(source) => source.ready(self, ready),
             Callback::Token(token) => {
                 let handler = self.reactor.token_handler.borrow().clone();
                 if let Some(handler) = handler {
                     self.note_progress();
-                    handler(self, id, token, ready, deliveries);
+                    handler(self, id, token, ready, deliveries.into());
                 }
             }
             Callback::User(mut cb) => {
-                if kind != Kind::Mailbox || self.reactor.message_budget.get() > 0 {
+                // A mailbox says so itself, for it may find no message.
+                if kind != Kind::Mailbox {
                     self.note_progress();
                 }
-                let times = if kind == Kind::Signal { deliveries } else { 1 };
-                for n in 0..times {
-                    let stopped = self.reactor.stop.get();
-                    if n > 0 && (stopped || !self.pending(id).contains(Ready::SIGNAL)) {
-                        break;
-                    }
-                    cb(self, id, ready, deliveries);
-                }
+                let left = if kind == Kind::Signal {
+                    self.repeat(key, deliveries, |times| cb(self, id, ready, times))
+                } else {
+                    cb(self, id, ready, deliveries.into());
+                    0
+                };
                 let unwanted = self.put_back(key, cb);
                 drop(unwanted);
+                if left > 0 {
+                    // For the next dispatch after a break, or for the callback that has taken the place of this one.
+                    self.reactor.core.borrow_mut().activate(key, Ready::SIGNAL, 0);
+                }
             }
             Callback::Empty if kind == Kind::Remote => self.run_remote(),
             Callback::Empty => {}
         }
+        guard.armed = false;
         drop(guard);
         self.reactor.running_event.set(None);
-        true
+        kind != Kind::Remote
+    }
+
+    /// Calls once for each delivery of a signal. Returns how many are left after a break, or when the callback was
+    /// replaced. What is still to be told is kept in the slot, where deleting the event clears it.
+    fn repeat(&self, key: Key, deliveries: u16, mut call: impl FnMut(u32)) -> u16 {
+        let mut left = deliveries;
+        loop {
+            if let Some(slot) = self.reactor.core.borrow_mut().slots.get_mut(key) {
+                slot.deliveries = left - 1;
+            }
+            call(deliveries.into());
+            left = self.reactor.core.borrow().slots.get(key).map_or(0, |slot| slot.deliveries);
+            if left == 0 || self.reactor.stop.get() || !self.is_on_loan(key) {
+                return left;
+            }
+        }
+    }
+
+    /// Whether the event still has the callback that is running, and no other.
+    fn is_on_loan(&self, key: Key) -> bool {
+        matches!(self.reactor.core.borrow().slots.get(key), Some(Slot { callback: Callback::Empty, .. }))
     }
 
     /// Returns what is not put back: the event was freed, or has another callback now.
@@ -365,15 +377,27 @@ impl Drop for Untaken<'_> {
     }
 }
 
+/// An activation whose time has come, with the callback on loan.
+struct Run {
+    key: Key,
+    callback: Callback,
+    kind: Kind,
+    ready: Ready,
+    deliveries: u16,
+}
+
 impl Core {
     /// What was activated for the next turn belongs to this one now.
     fn move_later(&mut self) {
-        for later in std::mem::take(&mut self.later) {
+        let mut all = std::mem::take(&mut self.later);
+        for later in all.drain(..) {
             if let Some(slot) = self.slots.get_mut(later.key) {
                 slot.flags.remove(Flags::LATER);
-                self.activate(later.key, later.ready, 1);
+                self.activate(later.key, later.ready, 0);
             }
         }
+        // Its memory serves the next turn.
+        self.later = all;
     }
 
     /// Queues the events that the kernel's reports are for. Returns those whose fd is gone.
@@ -395,22 +419,29 @@ impl Core {
             let mut wanted = Interest::empty();
             let mut delivered = false;
             let mut at = self.fds.get(fd).map_or(crate::fdmap::NONE, |entry| entry.first);
-            while let Some(key) = self.slots.key_at(at) {
-                let Some(slot) = self.slots.get(key) else { break };
+            while let Some((key, slot)) = self.slots.at_mut(at) {
                 at = slot.next;
                 let wants = slot.wanted();
                 wanted |= wants;
                 let reasons = ready & Ready::from_bits_truncate(wants.bits());
                 if !reasons.is_empty() {
                     delivered = true;
-                    self.activate(key, reasons, 1);
+                    if slot.what.contains(What::PERSIST) {
+                        // Ready beats due, also when it was due in an earlier turn and has not run yet.
+                        slot.active.remove(Ready::TIMEOUT);
+                    }
+                    slot.active |= reasons;
+                    if !slot.flags.contains(Flags::QUEUED) {
+                        slot.flags.insert(Flags::QUEUED);
+                        slot.seq = self.queues.push(key, slot.priority);
+                    }
                 }
             }
             if ended && !delivered {
                 // Nobody reads or writes, yet the kernel would report this for ever: told once, then disarmed.
                 let watchers: Vec<Key> = self.watchers(fd).collect();
                 for key in watchers {
-                    self.activate(key, Ready::CLOSED, 1);
+                    self.activate(key, Ready::CLOSED, 0);
                 }
                 if let Some(entry) = self.fds.get_mut(fd) {
                     let _ = sys.change(fd, entry.tag(fd), entry.kernel, Interest::empty());
@@ -461,7 +492,7 @@ impl Core {
                     continue;
                 }
             }
-            self.activate(key, Ready::TIMEOUT, 1);
+            self.activate(key, Ready::TIMEOUT, 0);
         }
         due.clear();
         self.due = due;
@@ -469,6 +500,7 @@ impl Core {
 
     /// Queues the events of a signal.
     fn deliver(&mut self, signal: i32, deliveries: u32) {
+        let deliveries = u16::try_from(deliveries).unwrap_or(u16::MAX);
         let mut at =
             self.signals.iter().find(|entry| entry.0 == signal).map_or(crate::fdmap::NONE, |entry| entry.1);
         while let Some(key) = self.slots.key_at(at) {
@@ -478,14 +510,25 @@ impl Core {
         }
     }
 
+    /// The next activation to run, and its priority: of the most urgent queue that holds one, unless a batch is under
+    /// way that is of another.
+    fn next(&mut self, reactor: &Reactor, chosen: Option<usize>) -> Option<(usize, Run)> {
+        loop {
+            let urgent = self.queues.most_urgent()?;
+            if chosen.is_some_and(|of| of != urgent) {
+                return None;
+            }
+            let activation = self.queues.pop(urgent)?;
+            if let Some(run) = self.begin(reactor, activation) {
+                return Some((urgent, run));
+            }
+        }
+    }
+
     /// An activation is about to run: it is not queued any more, a one-shot event is deleted, a persistent one's timer
-    /// starts anew, and the callback is on loan.
-    fn begin(
-        &mut self,
-        sys: &dyn crate::sys::Sys,
-        activation: Activation,
-        now: Time,
-    ) -> Option<(Callback, Kind, Ready, u32)> {
+    /// starts anew, and the callback is on loan. `None` if it was taken back.
+    #[inline]
+    fn begin(&mut self, reactor: &Reactor, activation: Activation) -> Option<Run> {
         let key = activation.key;
         let slot = self.slots.get_mut(key)?;
         if !slot.flags.contains(Flags::QUEUED) || slot.seq != activation.seq {
@@ -493,27 +536,34 @@ impl Core {
         }
         slot.flags.remove(Flags::QUEUED);
         let ready = std::mem::take(&mut slot.active);
-        let deliveries = std::mem::take(&mut slot.deliveries);
+        // Called once by any other reason.
+        let deliveries = std::mem::take(&mut slot.deliveries).max(1);
         let kind = slot.kind;
+        // Added or held it counts as before; otherwise it counted for being queued, perhaps.
+        let mut recount = !slot.flags.intersects(Flags::ADDED | Flags::HELD);
         let callback = match &mut slot.callback {
-            Callback::Source(source) => {
-                return Some((Callback::Source(source.clone()), kind, ready, deliveries));
-            }
+            Callback::Source(source) => Callback::Source(source.clone()),
             Callback::Token(token) => Callback::Token(*token),
             other => std::mem::take(other),
         };
-        if slot.what.contains(What::PERSIST) {
+        if matches!(callback, Callback::Source(_)) {
+            // It decides for itself.
+        } else if slot.what.contains(What::PERSIST) {
             if let Some(interval) = slot.interval
                 && !ready.contains(Ready::TIMEOUT)
                 && self.heap.deadline(key.index).is_some()
             {
-                self.heap.set(key.index, now.after(interval.duration()));
+                self.heap.set(key.index, reactor.now.get().after(interval.duration()));
             }
         } else if matches!(kind, Kind::Fd) {
             slot.interval = None;
             self.heap.remove(key.index);
-            self.unregister_io(sys, key, true);
+            self.unregister_io(&*reactor.sys, key, true);
+            recount = true;
         }
-        Some((callback, kind, ready, deliveries))
+        if recount {
+            reactor.recount(self, key);
+        }
+        Some(Run { key, callback, kind, ready, deliveries })
     }
 }

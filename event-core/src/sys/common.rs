@@ -1,4 +1,4 @@
-//! What all backends on a real kernel share, and the table of those that this system has.
+//! What all backends on a real kernel share.
 
 use std::io::{self, IoSlice};
 use std::os::fd::RawFd;
@@ -15,10 +15,6 @@ use super::seam::{Address, FdKind, FileId, ListenOptions, Reported, Sys, Wake};
 use super::sig::Subscription;
 use super::wake::Waker;
 use super::{fork, net};
-
-#[cfg(target_os = "linux")]
-use super::epoll::Epoll;
-use super::poll::Poll;
 
 /// One way to wait for fds; the same words as in `Sys`, less what all of them share.
 pub(super) trait Backend: Sized {
@@ -48,17 +44,10 @@ pub(crate) struct Method {
 }
 
 impl Method {
-    const fn of<B: Backend + 'static>() -> Method {
+    pub(super) const fn of<B: Backend + 'static>() -> Method {
         Method { name: B::NAME, features: B::FEATURES, make: Common::<B>::make }
     }
 }
-
-/// The backends of this system, best first: libevent's `eventops[]`.
-pub(crate) static METHODS: &[Method] = &[
-    #[cfg(target_os = "linux")]
-    Method::of::<Epoll>(),
-    Method::of::<Poll>(),
-];
 
 /// A backend made whole.
 ///
@@ -212,8 +201,18 @@ pub(super) fn millis_up(timeout: Option<Duration>) -> libc::c_int {
     libc::c_int::try_from(nanos.div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX)
 }
 
+/// A timeout to the nanosecond.
+pub(super) fn timespec(timeout: Option<Duration>) -> Option<libc::timespec> {
+    timeout.map(|timeout| timeout.min(LONGEST_WAIT)).map(|timeout| libc::timespec {
+        // Both fit: the first is 2,100 at most, the second below a thousand million.
+        tv_sec: timeout.as_secs() as _,
+        tv_nsec: timeout.subsec_nanos() as _,
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::METHODS;
     use super::*;
 
     #[test]
@@ -224,6 +223,16 @@ mod tests {
         assert_eq!(millis_up(Some(Duration::from_micros(1000))), 1);
         assert_eq!(millis_up(Some(Duration::from_micros(1001))), 2);
         assert_eq!(millis_up(Some(Duration::MAX)), 35 * 60 * 1000);
+    }
+
+    #[test]
+    fn timeouts_in_nanoseconds_are_exact_and_capped() {
+        let parts = |timeout| timespec(timeout).map(|spec| (spec.tv_sec, spec.tv_nsec));
+        assert_eq!(parts(None), None);
+        assert_eq!(parts(Some(Duration::ZERO)), Some((0, 0)));
+        assert_eq!(parts(Some(Duration::from_nanos(1))), Some((0, 1)));
+        assert_eq!(parts(Some(Duration::new(7, 999_999_999))), Some((7, 999_999_999)));
+        assert_eq!(parts(Some(Duration::MAX)), Some((35 * 60, 0)));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
-use super::common::LONGEST_WAIT;
+use super::common::timespec;
 
 /// The poll(2) bit for "the peer has shut down its writing half".
 pub(super) const POLL_CLOSED: libc::c_short = libc::POLLRDHUP;
@@ -49,11 +49,7 @@ pub(super) fn replace(old: &OwnedFd, new: OwnedFd) -> io::Result<()> {
 
 /// poll(2) to the nanosecond.
 pub(super) fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
-    let timeout = timeout.map(|timeout| timeout.min(LONGEST_WAIT)).map(|timeout| libc::timespec {
-        // Both fit: the first is 2,100 at most, the second below a thousand million.
-        tv_sec: timeout.as_secs() as _,
-        tv_nsec: timeout.subsec_nanos() as _,
-    });
+    let timeout = timespec(timeout);
     let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: ppoll(2) writes the `revents` of `fds.len()` elements and reads one timespec, or none at null; a null
     // mask leaves the signal mask alone. All outlive the call.

@@ -10,6 +10,10 @@ use super::common::millis_up;
 use super::{net, sigpipe};
 
 /// No bit: not every system has one.
+#[cfg_attr(
+    target_os = "linux",
+    expect(dead_code, reason = "compiled for the tests, which poll with Linux's own")
+)]
 pub(super) const POLL_CLOSED: libc::c_short = 0;
 
 /// A stream socket, non-blocking and close-on-exec (from birth where socket2 knows how).

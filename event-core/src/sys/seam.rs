@@ -68,7 +68,7 @@ pub(crate) trait Wake: Send + Sync {
 
 /// A kernel: a readiness backend, its clock, sockets and signals.
 pub(crate) trait Sys {
-    /// The method's name as `event_base_get_method` gives it: `epoll`, `poll`, `simulation`.
+    /// The method's name as `event_base_get_method` gives it: `epoll`, `kqueue`, `poll`, `simulation`.
     fn name(&self) -> &'static str;
 
     fn features(&self) -> Features;

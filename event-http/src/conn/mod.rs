@@ -49,7 +49,7 @@ pub(crate) enum Step {
     /// close in silence.
     Fail { seq: Option<Seq>, error: Error },
     /// A request begins. Its body follows as `Data` and `End`; `End` comes also without a body.
-    Head { seq: Seq, head: Box<RequestHead>, body: BodyLength },
+    Head { seq: Seq, head: Box<RequestHead> },
     /// More bytes are needed.
     NeedMore,
     /// Nothing is read until an answer has left: too many are out, or the protocol may change.
@@ -97,8 +97,8 @@ pub(crate) struct Conn<B> {
     last: u64,
     /// Body bytes of the last request so far.
     received: u64,
-    /// Bound on them; `u64::MAX` for none.
-    max_body: u64,
+    /// Body bytes of all requests since none was out.
+    ahead: u64,
     queue: Queue<B>,
     /// The last request is the last of the connection.
     close: bool,
@@ -123,7 +123,7 @@ impl<B: Default> Conn<B> {
             since: nanos(now),
             last: 0,
             received: 0,
-            max_body: u64::MAX,
+            ahead: 0,
             queue: Queue::new(),
             close: false,
             expect: false,
@@ -159,11 +159,6 @@ impl<B: Default> Conn<B> {
         }
     }
 
-    /// Sets the bound of the body that begins, for a handler that streams it. Call it right after `Step::Head`.
-    pub(crate) fn set_max_body(&mut self, max_bytes: Option<u64>) {
-        self.max_body = max_bytes.unwrap_or(u64::MAX);
-    }
-
     /// When [`on_deadline`](Conn::on_deadline) is to be called at the latest; `None` while nothing is awaited from the
     /// peer. While output waits to be sent the connection is not idle.
     pub(crate) fn deadline(&self, limits: &Limits, output_pending: bool) -> Option<Duration> {
@@ -180,7 +175,8 @@ impl<B: Default> Conn<B> {
                 // The mean rate falls below the least one when this time has passed without another byte.
                 let rate = limits.min_body_rate.filter(|&rate| rate > 0).map(|rate| {
                     let fraction = (self.received % rate).saturating_mul(1_000_000_000) / rate;
-                    let earned = Duration::from_secs(self.received / rate) + Duration::from_nanos(fraction);
+                    let earned = Duration::from_secs(self.received / rate)
+                        .saturating_add(Duration::from_nanos(fraction));
                     after(self.since, earned.max(limits.body_rate_grace))
                 });
                 gap.into_iter().chain(rate).min()
@@ -204,12 +200,6 @@ impl<B: Default> Conn<B> {
             _ => Peer::BodyTimeout,
         };
         Some(self.fail(peer, &[]))
-    }
-
-    /// Takes back `paused` from the clocks of a body, because that long nothing was read by our own choice.
-    pub(crate) fn forgive(&mut self, paused: Duration) {
-        self.since = self.since.saturating_add(nanos(paused));
-        self.last = self.last.saturating_add(nanos(paused));
     }
 
     /// Starts the idle clock anew: the last answer was read by the peer only now.
@@ -240,7 +230,7 @@ impl<B: Default> Conn<B> {
             self.reading = Reading::Closed;
         }
         self.close_last();
-        self.queue.is_empty() && !self.is_in_body()
+        self.queue.is_empty()
     }
 
     /// The exchange of `seq`, `None` when it is over.
@@ -347,15 +337,36 @@ impl<B: Default> Conn<B> {
         match &advance {
             Advance::Last(_) => self.reading = Reading::Closed,
             Advance::Empty => {
+                self.ahead = 0;
                 if self.reading == Reading::Held {
                     // The protocol was not changed.
                     self.reading = Reading::Head(Scan::default());
                 }
                 self.on_drained(now);
             }
-            Advance::Turn(..) => {}
+            Advance::Turn(_) => {}
         }
         Some(advance)
+    }
+
+    /// Whether a `100 Continue` waits until the answers before it have left.
+    pub(crate) fn owes_continue(&self) -> bool {
+        self.expect
+    }
+
+    /// The exchange whose answer is due on the wire.
+    pub(crate) fn front(&self) -> Option<Seq> {
+        self.queue.front()
+    }
+
+    /// Whether the next byte would begin a request.
+    pub(crate) fn is_between_requests(&self) -> bool {
+        matches!(self.reading, Reading::Head(_)) && !self.started
+    }
+
+    /// What is kept for answers whose turn has not come.
+    pub(crate) fn held(&self) -> impl Iterator<Item = &B> {
+        self.queue.held()
     }
 
     /// Requests that are read and not answered.
@@ -372,8 +383,10 @@ impl<B: Default> Conn<B> {
         pool: &mut HeadPool,
     ) -> Result<(usize, Step), Peer> {
         let limits = &rules.limits;
-        // One is being answered, the others were read ahead.
-        if limits.max_parsed_ahead.is_some_and(|max| self.queue.len() > max) {
+        // One is being answered, the others were read ahead: so many, and at most one body too many.
+        if limits.max_parsed_ahead.is_some_and(|max| self.queue.len() > max)
+            || (!self.queue.is_empty() && limits.max_body_bytes.is_some_and(|max| self.ahead > max))
+        {
             return Ok((0, Step::Paused));
         }
         let mut skipped = 0;
@@ -427,17 +440,17 @@ impl<B: Default> Conn<B> {
         self.since = nanos(now);
         self.last = self.since;
         self.received = 0;
-        self.max_body = limits.max_body_bytes.unwrap_or(u64::MAX);
         (self.close, self.expect, self.upgrade) = (meaning.close, meaning.expect_continue, meaning.upgrade);
         (self.blank, self.started) = (false, false);
         let to = ReplyTo { asked: Asked::from(&head.method), version: head.version, close: meaning.close };
         let seq = self.queue.open(to);
-        Ok((skipped + len, Step::Head { seq, head, body: meaning.body }))
+        Ok((skipped + len, Step::Head { seq, head }))
     }
 
     fn read_body(&mut self, input: &[u8], now: Duration, limits: &Limits) -> Result<(usize, Step), Peer> {
+        let max_body = limits.max_body_bytes.unwrap_or(u64::MAX);
         if let Reading::Length(left) = self.reading
-            && left > self.max_body.saturating_sub(self.received)
+            && left > max_body.saturating_sub(self.received)
         {
             return Err(Peer::BodyTooLarge);
         }
@@ -465,6 +478,7 @@ impl<B: Default> Conn<B> {
                         _ => Reading::ChunkEnd,
                     };
                     self.received += len as u64;
+                    self.ahead += len as u64;
                     self.last = nanos(now);
                     return Ok((at + len, Step::Data(at..at + len)));
                 }
@@ -481,7 +495,7 @@ impl<B: Default> Conn<B> {
                         return Ok((at, Step::NeedMore));
                     };
                     // Compared this way round nothing can wrap.
-                    if size > self.max_body.saturating_sub(self.received) {
+                    if size > max_body.saturating_sub(self.received) {
                         return Err(Peer::BodyTooLarge);
                     }
                     at += len;
@@ -579,5 +593,5 @@ impl<B: Default> Conn<B> {
 }
 
 fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    time.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(time.subsec_nanos()))
 }

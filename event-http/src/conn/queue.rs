@@ -30,9 +30,9 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) enum Turn<'a, B> {
     /// To the connection.
-    Now(&'a mut Exchange),
+    Now,
     /// Into a buffer that is kept until the answers before it have left.
-    Later(&'a mut Exchange, &'a mut B),
+    Later(&'a mut B),
     /// Nowhere: the exchange is over, or one before it ends the connection.
     Gone,
 }
@@ -40,8 +40,8 @@ pub(crate) enum Turn<'a, B> {
 /// What became of the queue when the answer at its front was done.
 #[derive(Debug)]
 pub(crate) enum Advance<B> {
-    /// This exchange is at the front now; what it wrote so far follows the answer before it.
-    Turn(Seq, B),
+    /// The next exchange is at the front now; what it wrote so far follows the answer before it.
+    Turn(B),
     /// Every request is answered.
     Empty,
     /// That answer was the last: flush, then close. The exchanges behind it are void; drop them with nothing held.
@@ -104,20 +104,20 @@ impl<B: Default> Queue<B> {
             self.rest = None;
         }
         self.front = Some(exchange);
-        Some(Advance::Turn(Seq(self.first), held))
+        Some(Advance::Turn(held))
     }
 
     /// Where the answer of `seq` is to be written.
     pub(crate) fn turn(&mut self, seq: Seq) -> Turn<'_, B> {
         let Some(index) = self.index(seq) else { return Turn::Gone };
         if index == 0 {
-            return self.front.as_mut().map_or(Turn::Gone, Turn::Now);
+            return if self.front.is_some() { Turn::Now } else { Turn::Gone };
         }
         if self.exchanges().take(index).any(|exchange| exchange.to.close) {
             return Turn::Gone;
         }
         match self.rest.as_mut().and_then(|rest| rest.exchanges.get_mut(index - 1)) {
-            Some((exchange, held)) => Turn::Later(exchange, held),
+            Some((_, held)) => Turn::Later(held),
             None => Turn::Gone,
         }
     }
@@ -160,6 +160,16 @@ impl<B: Default> Queue<B> {
         self.front.is_some() && seq.0 == self.first
     }
 
+    /// The exchange whose answer is due on the wire.
+    pub(crate) fn front(&self) -> Option<Seq> {
+        self.front.map(|_| Seq(self.first))
+    }
+
+    /// What the exchanges behind the front have written.
+    pub(crate) fn held(&self) -> impl Iterator<Item = &B> {
+        self.rest.iter().flat_map(|rest| rest.exchanges.iter().map(|(_, held)| held))
+    }
+
     /// The place of `seq`, zero for the front.
     fn index(&self, seq: Seq) -> Option<usize> {
         usize::try_from(seq.0.checked_sub(self.first)?).ok()
@@ -186,8 +196,8 @@ mod tests {
 
     fn write(queue: &mut Queue<Vec<u8>>, seq: Seq, wire: &mut Vec<u8>, text: &str) -> bool {
         match queue.turn(seq) {
-            Turn::Now(_) => wire.extend_from_slice(text.as_bytes()),
-            Turn::Later(_, held) => held.extend_from_slice(text.as_bytes()),
+            Turn::Now => wire.extend_from_slice(text.as_bytes()),
+            Turn::Later(held) => held.extend_from_slice(text.as_bytes()),
             Turn::Gone => return false,
         }
         true
@@ -204,13 +214,13 @@ mod tests {
         assert!(queue.advance().is_none());
         assert!(write(&mut queue, seqs[0], &mut wire, "a"));
         done(&mut queue, seqs[0]);
-        let Some(Advance::Turn(seq, held)) = queue.advance() else { panic!("the second is next") };
-        assert_eq!(seq, seqs[1]);
+        let Some(Advance::Turn(held)) = queue.advance() else { panic!("the second is next") };
+        assert!(queue.is_front(seqs[1]));
         wire.extend(held);
         assert!(queue.advance().is_none(), "the second is not done");
         assert!(write(&mut queue, seqs[1], &mut wire, "B"));
         done(&mut queue, seqs[1]);
-        let Some(Advance::Turn(_, held)) = queue.advance() else { panic!("the third is next") };
+        let Some(Advance::Turn(held)) = queue.advance() else { panic!("the third is next") };
         wire.extend(held);
         assert!(matches!(queue.advance(), Some(Advance::Empty)));
         assert!(queue.advance().is_none());
@@ -230,6 +240,7 @@ mod tests {
         let Some(Advance::Last(rest)) = queue.advance() else { panic!("the first closes") };
         assert_eq!(rest.map(|rest| rest.exchanges.len()), Some(1));
         assert!(queue.is_empty() && queue.get(second).is_none() && queue.get(first).is_none());
+        assert_ne!(queue.open(TO), second, "a number is not used again");
     }
 
     #[test]

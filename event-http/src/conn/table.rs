@@ -314,6 +314,7 @@ const CONNECTIONS: &[(&[u8], &str)] = &[
     (b"GET /a HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n", "GET /a; GET /b"),
     (b"HEAD /a HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n", "HEAD /a; GET /b"),
     (b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n", "GET /a; GET /b"),
+    (b"\r\nGET /a HTTP/1.1\r\nHost: a\r\n\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n", "GET /a; GET /b"),
     (b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n", "GET /a; 400"),
     (b"GET /a HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\n\r\n", "GET /a; 400"),
     (b"GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "GET /a; closed"),

@@ -48,7 +48,15 @@ pub(crate) fn is_reg_name(byte: u8) -> bool {
 
 /// True if `bytes` is a token: one or more `tchar`.
 pub(crate) fn is_token(bytes: &[u8]) -> bool {
-    !bytes.is_empty() && bytes.iter().all(|&byte| is_tchar(byte))
+    !bytes.is_empty() && bytes.iter().fold(TOKEN, |class, &byte| class & CLASS[byte as usize]) != 0
+}
+
+/// True if the token `name` is `lower` without regard to case. `lower` has small letters and `-` only.
+pub(crate) fn is_name<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
+    // Setting this bit makes a small letter of a capital one; what else it would make a letter or `-` of is no tchar.
+    <&[u8; N]>::try_from(name).is_ok_and(|name| {
+        name.iter().zip(lower).fold(0, |diff, (byte, lower)| diff | ((byte | 0x20) ^ lower)) == 0
+    })
 }
 
 /// True if `bytes` may stand in a field value: no control character but HTAB (RFC 9110 section 5.5).
@@ -86,6 +94,18 @@ mod tests {
         assert_eq!(tchars, 26 * 2 + 10 + 15);
         assert!(is_token(b"X-Forwarded-For") && !is_token(b"") && !is_token(b"a b") && !is_token(b"a:"));
         assert!(!is_token(b"caf\xe9"));
+    }
+
+    #[test]
+    fn names_compare_without_case_and_exactly() {
+        for byte in (0..=255u8).filter(|&byte| is_tchar(byte)) {
+            assert_eq!(is_name(&[byte], b"k"), byte.eq_ignore_ascii_case(&b'k'), "{byte}");
+            assert_eq!(is_name(&[byte], b"-"), byte == b'-', "{byte}");
+        }
+        assert!(is_name(b"Content-LENGTH", b"content-length"));
+        assert!(
+            !is_name(b"content-lengt", b"content-length") && !is_name(b"content-lengthx", b"content-length")
+        );
     }
 
     #[test]

@@ -7,13 +7,18 @@ use crate::head::token;
 
 /// True if `bytes` is a host that is not empty, with an optional port.
 ///
-/// A port may be empty (RFC 3986 section 3.2.3) but must fit 16 bits.
+/// A port may be empty (RFC 3986 section 3.2.3) but must fit 16 bits and five digits.
 pub(crate) fn is_valid(bytes: &[u8]) -> bool {
     // Nearly every host is a plain name, and this runs for every request.
-    let name = bytes.iter().take_while(|&&byte| token::is_reg_name(byte)).count();
-    match &bytes[name..] {
-        [] => name > 0,
-        [b':', port @ ..] if name > 0 => is_port(port),
+    let mut rest = bytes;
+    while let [byte, after @ ..] = rest
+        && token::is_reg_name(*byte)
+    {
+        rest = after;
+    }
+    match rest {
+        [] => !bytes.is_empty(),
+        [b':', port @ ..] if rest.len() < bytes.len() => is_port(port),
         _ => split(bytes).is_some_and(|(host, port)| is_host(host) && port.is_none_or(is_port)),
     }
 }
@@ -39,14 +44,18 @@ fn split(bytes: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     }
 }
 
+/// Up to five digits: the grammar allows more zeros in front, which no client sends.
 fn is_port(port: &[u8]) -> bool {
+    if port.len() > 5 {
+        return false;
+    }
     let mut number = 0u32;
     for byte in port {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
             return false;
         }
-        number = number.saturating_mul(10).saturating_add(u32::from(digit));
+        number = number * 10 + u32::from(digit);
     }
     number <= u32::from(u16::MAX)
 }

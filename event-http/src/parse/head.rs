@@ -51,30 +51,31 @@ impl Scan {
         let request_line = limits.max_request_line_bytes.unwrap_or(MAX_SECTION);
         let max_lines =
             limits.max_fields.unwrap_or(MAX_SECTION).saturating_add(usize::from(section == Section::Head));
+        let Scan { at, mut line, mut lines } = *self;
+        let mut at = at as usize;
         loop {
-            let rest = input.get(self.at as usize..).unwrap_or_default();
+            let rest = input.get(at..).unwrap_or_default();
             let found = memchr::memchr(b'\n', rest);
-            let reached = self.at as usize + found.map_or(rest.len(), |lf| lf + 1);
-            if self.lines == 0 && section == Section::Head && request_line <= total && reached > request_line
-            {
+            at += found.map_or(rest.len(), |lf| lf + 1);
+            if lines == 0 && section == Section::Head && request_line <= total && at > request_line {
                 return Err(Peer::RequestLineTooLong);
             }
-            if reached > total {
+            if at > total {
                 return Err(too_large);
             }
-            // `reached <= total`, which fits.
-            self.at = reached as u32;
+            // `line <= at <= total`, which fits.
             if found.is_none() {
+                *self = Scan { at: at as u32, line, lines };
                 return Ok(None);
             }
-            let line = input.get(self.line as usize..reached).unwrap_or_default();
-            let [content @ .., b'\r', b'\n'] = line else { return Err(Peer::LineEnd) };
+            let [content @ .., b'\r', b'\n'] = &input[line as usize..at] else { return Err(Peer::LineEnd) };
             if content.is_empty() {
-                return Ok(Some(reached));
+                self.lines = lines;
+                return Ok(Some(at));
             }
-            self.line = self.at;
-            self.lines += 1;
-            if self.lines as usize > max_lines {
+            line = at as u32;
+            lines += 1;
+            if lines as usize > max_lines {
                 return Err(Peer::TooManyFields);
             }
         }

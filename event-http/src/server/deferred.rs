@@ -43,7 +43,8 @@ impl Desk {
 
 /// A token for a request that is parked with its server: any thread may answer it, once.
 ///
-/// Dropped unanswered, also by a thread that panics, it answers 500. The request keeps the loop running meanwhile.
+/// Dropped unanswered, also by a thread that panics, it answers 500. The request keeps the loop running meanwhile, as long as its connection
+/// lives.
 ///
 /// ```
 /// # use event_core::EventBase;
@@ -79,6 +80,13 @@ impl Ticket {
         }
         let sender = self.sender.as_ref().ok_or(Ours::ServerGone)?;
         sender.send(message).map_err(|_| Ours::ServerGone.into())
+    }
+
+    /// Sends what ends the answer: nothing is to be given up afterwards.
+    fn send_last(mut self, message: Message) -> Result<(), Error> {
+        self.send(message)?;
+        self.sender = None;
+        Ok(())
     }
 }
 
@@ -142,7 +150,7 @@ impl Deferred {
         check_status(status)?;
         let headers = std::mem::take(&mut self.headers);
         let number = ticket.number;
-        ticket.send(Message::Reply { ticket: number, status, reason, headers, body })
+        ticket.send_last(Message::Reply { ticket: number, status, reason, headers, body })
     }
 
     /// Begins an answer in pieces; see [`Request::send_reply_start`].
@@ -193,7 +201,8 @@ impl DeferredReply {
     /// - `is_client_gone` or `is_server_gone` if that is known already.
     #[doc(alias = "evhttp_send_reply_end")]
     pub fn end(self) -> Result<(), Error> {
-        self.ticket.send(Message::End(self.ticket.number))
+        let number = self.ticket.number;
+        self.ticket.send_last(Message::End(number))
     }
 
     /// Whether the client has left, as far as the loop knew a moment ago.
@@ -237,7 +246,10 @@ fn open_desk(server: &Rc<Inner>) -> Option<Sender<Message>> {
 fn receive(server: &Inner, message: Message) {
     let take = |ticket: u64| server.desk.borrow_mut().parked.remove(&ticket);
     let park = |ticket: u64, reply: Reply| {
-        server.desk.borrow_mut().parked.insert(ticket, Parked::Reply(reply));
+        // Sending may have dropped a block of the program's that freed the server: nobody would take it out again.
+        if !server.is_gone() {
+            server.desk.borrow_mut().parked.insert(ticket, Parked::Reply(reply));
+        }
     };
     match message {
         Message::Reply { ticket, status, reason, headers, body } => {

@@ -1,6 +1,7 @@
 //! What a program wants to be told of a request that is out.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,11 +32,31 @@ pub(crate) type GoneCallback = Box<dyn FnOnce(Gone)>;
 pub(crate) type RoomCallback = Box<dyn FnMut()>;
 pub(crate) type CompleteCallback = Box<dyn FnOnce(Completion)>;
 
-/// The callbacks of one request. Each runs at most once; the completion exactly once unless the loop ends first.
+/// Runs a callback of the program's. A panic in it ends nothing else: it is logged; true if there was none.
+pub(crate) fn guarded(name: &str, callback: impl FnOnce()) -> bool {
+    let outcome = catch_unwind(AssertUnwindSafe(callback));
+    if outcome.is_err() {
+        log::error!("{name} panicked");
+    }
+    outcome.is_ok()
+}
+
+/// How far the answer of a hook's request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// The program has not ended it.
+    Pending,
+    /// The program has ended it; perhaps it waits for the answers before it.
+    Ended,
+    /// All of it was given to the stream.
+    Written,
+}
+
+/// A callback of one request. It runs at most once, except for room; the completion exactly once unless the loop ends
+/// first.
 pub(crate) struct Hook {
     pub(crate) seq: Seq,
-    /// The answer is written; only sending it is left.
-    pub(crate) done: bool,
+    pub(crate) progress: Progress,
     gone: Option<GoneCallback>,
     complete: Option<CompleteCallback>,
     flag: Option<Arc<AtomicBool>>,
@@ -44,7 +65,7 @@ pub(crate) struct Hook {
 
 impl Hook {
     fn new(seq: Seq) -> Hook {
-        Hook { seq, done: false, gone: None, complete: None, flag: None, room: None }
+        Hook { seq, progress: Progress::Pending, gone: None, complete: None, flag: None, room: None }
     }
 
     pub(crate) fn on_gone(seq: Seq, callback: GoneCallback) -> Hook {
@@ -64,16 +85,20 @@ impl Hook {
         Hook { room: Some(callback), ..Hook::new(seq) }
     }
 
-    pub(crate) fn take_room(&mut self) -> Option<(Seq, RoomCallback)> {
-        Some((self.seq, self.room.take()?))
+    pub(crate) fn is_room(&self) -> bool {
+        self.room.is_some()
     }
 
-    pub(crate) fn take_gone(&mut self, gone: Gone) -> Option<GoneCallback> {
-        if gone == Gone::Reset
-            && let Some(flag) = &self.flag
-        {
-            flag.store(true, Ordering::Release);
-        }
+    /// False if it must not be called again.
+    pub(crate) fn call_room(&mut self) -> bool {
+        self.room.as_mut().is_some_and(|room| guarded("on_room", room))
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.is_some()
+    }
+
+    pub(crate) fn take_gone(&mut self) -> Option<GoneCallback> {
         self.gone.take()
     }
 
@@ -84,15 +109,24 @@ impl Hook {
         }
     }
 
+    /// Calls what waited for the end. A callback for the client's leaving that was added after it is called, too.
     pub(crate) fn complete(self, completion: Completion) {
+        if let Some(callback) = self.gone
+            && completion == Completion::ClientGone
+        {
+            guarded("on_client_gone", || callback(Gone::Reset));
+        }
         if let Some(callback) = self.complete {
-            callback(completion);
+            guarded("on_complete", || callback(completion));
         }
     }
 }
 
 impl fmt::Debug for Hook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hook").field("seq", &self.seq).field("done", &self.done).finish_non_exhaustive()
+        f.debug_struct("Hook")
+            .field("seq", &self.seq)
+            .field("progress", &self.progress)
+            .finish_non_exhaustive()
     }
 }

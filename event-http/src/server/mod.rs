@@ -26,7 +26,7 @@ use crate::limits::Limits;
 use deferred::Desk;
 pub use deferred::{Deferred, DeferredReply};
 pub use hook::{Completion, Gone};
-pub(crate) use hook::{Hook, RoomCallback};
+pub(crate) use hook::{Hook, Progress, RoomCallback, guarded};
 pub use request::{Reply, Request};
 pub use routes::HandlerReturn;
 use routes::{Handler, Routes};
@@ -36,9 +36,6 @@ const SPARE_FILES: usize = 64;
 
 /// So many clients above the bound are told 503; those above that are closed without a word.
 const REFUSED_AT_ONCE: usize = 32;
-
-/// Output that one connection may hold back for answers whose turn has not come.
-const MAX_HELD: usize = 16 << 20;
 
 /// An HTTP server: libevent's `evhttp`.
 ///
@@ -241,6 +238,7 @@ impl Server {
     #[doc(alias = "evhttp_set_max_headers_size")]
     #[doc(alias = "evhttp_set_max_body_size")]
     #[doc(alias = "evhttp_set_timeout")]
+    #[doc(alias = "evhttp_set_timeout_tv")]
     pub fn set_limits(&self, limits: Limits) {
         self.inner.change_rules(|rules| rules.limits = limits);
     }
@@ -378,13 +376,13 @@ impl Inner {
 
     /// The handler of a path, or the status of a path that has none because it cannot be one.
     fn route(&self, path: &str) -> Result<Option<Rc<Handler>>, u16> {
+        if memchr::memmem::find(path.as_bytes(), b"%00").is_some() {
+            // Whoever takes paths for C strings would see another one.
+            return Err(400);
+        }
         let routes = self.routes.borrow();
         if !routes.is_empty() {
             let decoded: std::borrow::Cow<'_, [u8]> = percent_encoding::percent_decode_str(path).into();
-            if decoded.contains(&0) {
-                // Whoever takes paths for C strings would see another one.
-                return Err(400);
-            }
             if let Some(handler) = routes.find(&decoded) {
                 return Ok(Some(handler));
             }
@@ -413,10 +411,6 @@ impl Inner {
         use_date(self.date.borrow_mut().at(now, || self.handle.wall_clock()))
     }
 
-    pub(crate) fn max_output(&self) -> usize {
-        MAX_HELD
-    }
-
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.get()
     }
@@ -435,8 +429,13 @@ impl Inner {
     }
 
     /// A hook that cannot run inside the call that ended its request.
-    pub(crate) fn queue_hook(&self, hook: Hook, completion: Completion) {
+    pub(crate) fn queue_hook(self: &Rc<Self>, hook: Hook, completion: Completion) {
         hook.raise_flag();
+        if self.id.get().is_none() {
+            // The server was freed before; the loop takes it back until its hooks have run.
+            let Ok(id) = self.handle.own(self.clone()) else { return };
+            self.id.set(Some(id));
+        }
         self.queued.borrow_mut().push((hook, completion));
         if let Some(id) = self.id.get() {
             let _ = self.handle.activate(id, Ready::empty());

@@ -4,23 +4,20 @@ use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 
-use event_core::{Address, Buffer, Hold};
+use event_core::{Address, Buffer};
 
 use crate::conn::Seq;
 use crate::driver::Connection;
 use crate::encode::ReplyHead;
-use crate::error::Error;
+use crate::error::{Error, Ours};
 use crate::head::{HeaderValue, Headers, Method, RequestHead, Version};
 use crate::server::deferred::Deferred;
 use crate::server::{Completion, Gone, Hook};
 
-/// Above this many unsent bytes a streamed answer has no room: more would only grow memory.
-const ROOM: usize = 1 << 20;
-
 /// A whole request, to be answered once: at once, later from another callback, or from another thread.
 ///
 /// Answering takes the request, so that a second answer does not compile. A request that is dropped unanswered is
-/// answered 500. It keeps the loop running while it exists.
+/// answered 500. It keeps the loop running while it exists and its connection lives.
 ///
 /// ```
 /// # use event_core::EventBase;
@@ -45,7 +42,6 @@ pub struct Request {
     trailers: Headers,
     reply_headers: Headers,
     answered: bool,
-    _hold: Hold,
 }
 
 impl Request {
@@ -56,18 +52,9 @@ impl Request {
         body: Buffer,
         trailers: Headers,
     ) -> Request {
-        let hold = connection.server().handle.hold();
+        connection.lend();
         let reply_headers = Headers::new();
-        Request {
-            connection,
-            seq,
-            head: Some(head),
-            body,
-            trailers,
-            reply_headers,
-            answered: false,
-            _hold: hold,
-        }
+        Request { connection, seq, head: Some(head), body, trailers, reply_headers, answered: false }
     }
 
     /// The method.
@@ -78,6 +65,7 @@ impl Request {
 
     /// The request target as it was sent.
     #[doc(alias = "evhttp_request_get_uri")]
+    #[doc(alias = "evhttp_request_uri")]
     pub fn target(&self) -> &str {
         self.head().target()
     }
@@ -135,6 +123,7 @@ impl Request {
 
     /// The client's address.
     #[doc(alias = "evhttp_connection_get_peer")]
+    #[doc(alias = "evhttp_connection_get_addr")]
     pub fn peer(&self) -> Address {
         self.connection.peer()
     }
@@ -154,9 +143,10 @@ impl Request {
         self.reply_headers.add(name, value)
     }
 
-    /// Whether the answer would still reach somebody, as far as is known.
+    /// Whether an answer would go nowhere, as far as is known: the client has left, the server is gone, or an answer
+    /// before this one has ended the connection.
     pub fn is_client_gone(&self) -> bool {
-        self.connection.check().is_err()
+        self.connection.is_gone(self.seq)
     }
 
     /// Is called if the client leaves while the answer is pending. Replaces nothing: each call adds one.
@@ -223,15 +213,9 @@ impl Request {
         let started = self.connection.reply_start(self.seq, &head);
         self.answered = started.as_ref().err().is_none_or(|error| !error.is_invalid_argument());
         started?;
-        let hold = self.connection.server().handle.hold();
         let connection = self.connection.clone();
-        Ok(Reply {
-            connection,
-            seq: self.seq,
-            trailers: Headers::new(),
-            ended: Cell::new(false),
-            _hold: hold,
-        })
+        connection.lend();
+        Ok(Reply { connection, seq: self.seq, trailers: Headers::new(), ended: Cell::new(false) })
     }
 
     /// Parks the request with its server and gives a token for it that any thread may answer, once. Take out what the
@@ -259,9 +243,10 @@ impl Drop for Request {
         if let Some(head) = self.head.take() {
             self.connection.server().heads.borrow_mut().give(head);
         }
-        if !self.answered {
-            let _ = self.connection.reply_error(self.seq, 500, None);
+        if !self.answered && self.connection.reply_error(self.seq, 500, None).is_ok() {
+            log::warn!("500 to {:?}: {}", self.connection.peer(), Error::from(Ours::HandlerFailed));
         }
+        self.connection.take_back();
     }
 }
 
@@ -275,14 +260,13 @@ impl fmt::Debug for Request {
 }
 
 /// An answer that is being streamed. Dropped before [`end`](Reply::end), it closes the connection, so that what the
-/// client has does not look whole. It keeps the loop running while it exists.
+/// client has does not look whole; only an HTTP/1.0 client without a Content-Length cannot tell. It keeps the loop running while it exists and its connection lives.
 #[must_use = "a reply that is dropped before its end closes the connection"]
 pub struct Reply {
     connection: Rc<Connection>,
     seq: Seq,
     trailers: Headers,
     ended: Cell<bool>,
-    _hold: Hold,
 }
 
 impl Reply {
@@ -316,21 +300,23 @@ impl Reply {
         self.connection.reply_end(self.seq, trailers)
     }
 
-    /// Bytes of this connection's answers that have not been handed to the kernel.
+    /// Bytes before the end of this answer that have not been handed to the kernel, also while they wait for the
+    /// answers before it.
     pub fn pending_output(&self) -> usize {
-        self.connection.pending_output()
+        self.connection.pending_output(self.seq)
     }
 
     /// False above 1 MiB of unsent bytes: what is sent now only grows memory, and above 16 MiB ends the connection.
+    /// False as well when the client or the server is gone.
     pub fn has_room(&self) -> bool {
-        self.pending_output() <= ROOM
+        self.connection.has_room(self.seq)
     }
 
     /// Is called when there is room again, which is below 512 KiB of unsent bytes, and each time that more has left.
     /// Dropped when the answer ends. Replaces nothing: each call adds one.
     #[doc(alias = "evhttp_send_reply_chunk_with_cb")]
     pub fn on_room(&self, cb: impl FnMut() + 'static) {
-        self.connection.watch_room(self.seq, ROOM / 2, Box::new(cb));
+        self.connection.watch_room(self.seq, Box::new(cb));
     }
 
     /// Is called if the client leaves before the end of the answer. Replaces nothing: each call adds one.
@@ -345,6 +331,7 @@ impl Drop for Reply {
         if !self.ended.get() {
             self.connection.reply_abandoned(self.seq);
         }
+        self.connection.take_back();
     }
 }
 

@@ -3,10 +3,9 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use crate::server::Request;
+use crate::server::{Request, guarded};
 
 type Boxed = Box<dyn FnMut(Request)>;
 
@@ -46,11 +45,8 @@ impl Handler {
     /// Calls the handler; a panic in it is logged, and the request that it drops answers 500.
     pub(crate) fn call(&self, request: Request) {
         let Some(mut callback) = self.callback.take() else { return };
-        let outcome = catch_unwind(AssertUnwindSafe(|| callback(request)));
+        guarded("a handler", || callback(request));
         self.callback.set(Some(callback));
-        if outcome.is_err() {
-            log::error!("a handler panicked");
-        }
     }
 }
 

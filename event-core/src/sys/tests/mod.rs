@@ -32,8 +32,12 @@ fn each(test: impl Fn(&dyn Sys)) {
     }
 }
 
-fn is_epoll(sys: &dyn Sys) -> bool {
-    sys.name() == "epoll"
+fn is_kqueue(sys: &dyn Sys) -> bool {
+    sys.name() == "kqueue"
+}
+
+fn is_poll(sys: &dyn Sys) -> bool {
+    sys.name() == "poll"
 }
 
 /// One wait: what it reports, by tag.

@@ -1,0 +1,303 @@
+//! From answers to bytes: heads, bodies and chunks, in the order of the requests, and how much may be unsent.
+
+use std::rc::Rc;
+
+use event_core::Buffer;
+
+use super::{Connection, ROOM, Stage};
+use crate::conn::{Advance, Seq, State, Turn};
+use crate::encode::{self, Automatic, Delivery, Mode, Payload, ReplyHead};
+use crate::error::{Caller, Error};
+use crate::head::Headers;
+use crate::server::Progress;
+
+/// Above this many unsent bytes, those that wait for their turn included, whoever adds more loses the connection. What
+/// is given in one piece may be larger: it is in memory already.
+const MAX_OUTPUT: usize = 16 << 20;
+
+/// A body up to this size is copied behind its head, so that both leave in one piece.
+const COPY_BODY: usize = 2048;
+
+/// Room for an answer's head as handlers usually write it.
+const HEAD_ROOM: usize = 512;
+
+impl Connection {
+    /// Unsent bytes that the answer of `seq` adds to: the connection's, and its own that wait for their turn.
+    pub(crate) fn pending_output(&self, seq: Seq) -> usize {
+        let own = match self.core.borrow_mut().turn(seq) {
+            Turn::Later(held) => held.len(),
+            Turn::Now | Turn::Gone => 0,
+        };
+        self.bev.pending_output() + own
+    }
+
+    /// Whether the answer of `seq` may go on without only growing memory.
+    pub(crate) fn has_room(&self, seq: Seq) -> bool {
+        self.check().is_ok() && self.pending_output(seq) <= ROOM
+    }
+
+    /// Closes a connection whose client does not read what it was sent, before more is added.
+    pub(super) fn admit(&self) -> Result<(), Error> {
+        self.check()?;
+        let held: usize = self.core.borrow().held().map(Buffer::len).sum();
+        if self.bev.pending_output() + held > MAX_OUTPUT {
+            log::debug!("{:?} does not read its answers", self.peer());
+            self.close(false);
+            return Err(event_core::Error::OutputFull.into());
+        }
+        Ok(())
+    }
+
+    /// Lets the stream take `len` more bytes; how much it may hold is decided by `admit`.
+    pub(super) fn lift_bound(&self, len: usize) {
+        if self.bev.pending_output() + len > MAX_OUTPUT {
+            self.bev.set_max(Some(MAX_OUTPUT), None);
+        }
+    }
+
+    pub(super) fn send(&self, buffer: Buffer) -> Result<(), Error> {
+        self.lift_bound(buffer.len());
+        Ok(self.bev.write(buffer)?)
+    }
+
+    /// Appends to the answer of `seq`, wherever that is kept now.
+    pub(super) fn append(&self, seq: Seq, room: usize, f: impl FnOnce(&mut Vec<u8>)) -> Result<(), Error> {
+        self.check()?;
+        match self.core.borrow_mut().turn(seq) {
+            Turn::Gone => return Err(Caller::LateReply.into()),
+            Turn::Later(held) => {
+                let mut bytes = Vec::with_capacity(room);
+                f(&mut bytes);
+                held.add(&bytes);
+                return Ok(());
+            }
+            Turn::Now => {}
+        }
+        self.lift_bound(room);
+        Ok(self.bev.write_with(room, f)?)
+    }
+
+    /// Moves a buffer behind the answer of `seq`.
+    pub(super) fn append_buffer(&self, seq: Seq, mut buffer: Buffer) -> Result<(), Error> {
+        self.check()?;
+        let held = match self.core.borrow_mut().turn(seq) {
+            Turn::Gone => return Err(Caller::LateReply.into()),
+            // Taken out: what a small piece is copied from may be dropped, and that is the program's code.
+            Turn::Later(held) => Some(std::mem::take(held)),
+            Turn::Now => None,
+        };
+        let Some(mut held) = held else { return self.send(buffer) };
+        held.add_buffer(&mut buffer);
+        let rest = match self.core.borrow_mut().turn(seq) {
+            Turn::Later(place) if place.is_empty() => {
+                *place = held;
+                return Ok(());
+            }
+            // What that Drop wrote in the meantime stands behind.
+            Turn::Later(place) => Some(std::mem::take(place)),
+            Turn::Now => None,
+            Turn::Gone => return Err(Caller::LateReply.into()),
+        };
+        match rest {
+            Some(rest) => {
+                self.append_buffer(seq, held)?;
+                self.append_buffer(seq, rest)
+            }
+            None => self.send(held),
+        }
+    }
+
+    /// Writes the head of an answer.
+    pub(super) fn reply_head(
+        &self,
+        seq: Seq,
+        head: &ReplyHead<'_>,
+        payload: Payload,
+    ) -> Result<Delivery, Error> {
+        self.admit()?;
+        let to = {
+            let core = self.core.borrow();
+            let exchange = core.exchange(seq).ok_or(Caller::LateReply)?;
+            if exchange.state != State::Waiting {
+                return Err(Caller::ReplyEnded.into());
+            }
+            let mut to = exchange.to;
+            to.close |= core.is_unread(seq);
+            to
+        };
+        let content_type = self.server.content_type();
+        let mut written = Err(Caller::LateReply.into());
+        let room =
+            HEAD_ROOM + if let Payload::Whole(len) = payload { COPY_BODY.min(len as usize) } else { 0 };
+        self.append(seq, room, |out| {
+            self.server.with_date(|date| {
+                let automatic = Automatic { date, content_type: content_type.as_deref() };
+                written = encode::reply_head(out, to, head, payload, automatic);
+            });
+        })?;
+        let delivery = written?;
+        self.core.borrow_mut().start_reply(seq, delivery, self.server.handle.elapsed())?;
+        Ok(delivery)
+    }
+
+    /// A whole answer.
+    pub(crate) fn reply(self: &Rc<Self>, seq: Seq, head: &ReplyHead<'_>, body: Buffer) -> Result<(), Error> {
+        let delivery = self.reply_head(seq, head, Payload::Whole(body.len() as u64))?;
+        let mut result = Ok(());
+        if delivery.mode != Mode::Nothing && !body.is_empty() {
+            result = self.body(seq, body, delivery.mode);
+        } else {
+            drop(body);
+        }
+        self.finish(seq).and(result)
+    }
+
+    /// An error page; the connection ends behind it.
+    pub(crate) fn reply_error(
+        self: &Rc<Self>,
+        seq: Seq,
+        status: u16,
+        reason: Option<&str>,
+    ) -> Result<(), Error> {
+        self.check()?;
+        let to = {
+            let core = self.core.borrow();
+            let exchange = core.exchange(seq).ok_or(Caller::LateReply)?;
+            match exchange.state {
+                State::Waiting => Some(exchange.to),
+                _ => None,
+            }
+        };
+        if let Some(to) = to {
+            let rules = self.server.rules();
+            let allow = (status == 405).then_some(&rules.methods);
+            self.append(seq, HEAD_ROOM, |out| {
+                self.server.with_date(|date| {
+                    encode::error_reply(out, to.asked, status, reason, allow, date);
+                });
+            })?;
+            let delivery = Delivery { mode: Mode::Nothing, close: true };
+            self.core.borrow_mut().start_reply(seq, delivery, self.server.handle.elapsed())?;
+        }
+        self.finish(seq)
+    }
+
+    /// Begins an answer in pieces.
+    pub(crate) fn reply_start(&self, seq: Seq, head: &ReplyHead<'_>) -> Result<Mode, Error> {
+        let mode = self.reply_head(seq, head, Payload::Stream)?.mode;
+        self.arm_outside();
+        Ok(mode)
+    }
+
+    /// A piece of an answer.
+    pub(crate) fn chunk(&self, seq: Seq, piece: Buffer) -> Result<(), Error> {
+        self.admit()?;
+        if piece.is_empty() {
+            return Ok(());
+        }
+        let len = piece.len() as u64;
+        let mode = self.core.borrow_mut().take_body(seq, len)?;
+        match mode {
+            Mode::Nothing => {}
+            Mode::Chunked => {
+                self.append(seq, 20, |out| encode::chunk_start(out, len))?;
+                self.append_buffer(seq, piece)?;
+                self.append(seq, 2, |out| out.extend_from_slice(encode::CHUNK_END))?;
+            }
+            Mode::Length(_) | Mode::UntilClose => self.append_buffer(seq, piece)?,
+        }
+        self.arm_outside();
+        Ok(())
+    }
+
+    pub(super) fn body(&self, seq: Seq, body: Buffer, mode: Mode) -> Result<(), Error> {
+        debug_assert!(matches!(mode, Mode::Length(_)), "a whole body has a length");
+        self.core.borrow_mut().take_body(seq, body.len() as u64)?;
+        if body.len() <= COPY_BODY {
+            self.append(seq, body.len(), |out| body.chunks().for_each(|chunk| out.extend_from_slice(chunk)))
+        } else {
+            self.append_buffer(seq, body)
+        }
+    }
+
+    /// The answer is complete.
+    pub(crate) fn reply_end(self: &Rc<Self>, seq: Seq, trailers: Option<&Headers>) -> Result<(), Error> {
+        self.check()?;
+        let state = self.core.borrow().exchange(seq).map(|exchange| exchange.state);
+        match state {
+            Some(State::Streaming(Mode::Chunked)) => {
+                self.append(seq, 64, |out| encode::last_chunk(out, trailers))?;
+            }
+            Some(State::Streaming(_)) => {}
+            Some(_) => return Err(Caller::ReplyEnded.into()),
+            None => return Err(Caller::LateReply.into()),
+        }
+        self.finish(seq)
+    }
+
+    /// The answer will not be completed: what the client has of it must not look whole.
+    pub(crate) fn reply_abandoned(self: &Rc<Self>, seq: Seq) {
+        self.core.borrow_mut().abandon(seq);
+        self.advance();
+    }
+
+    pub(super) fn finish(self: &Rc<Self>, seq: Seq) -> Result<(), Error> {
+        if self.core.borrow().is_unread(seq) {
+            self.lingers.set(true);
+        }
+        let finished = self.core.borrow_mut().finish(seq);
+        if finished.is_ok() {
+            self.mark(seq, Progress::Pending, Progress::Ended);
+        }
+        self.advance();
+        finished
+    }
+
+    /// Lets the next answers come forward.
+    pub(super) fn advance(self: &Rc<Self>) {
+        let now = self.server.handle.elapsed();
+        loop {
+            let (front, advance) = {
+                let mut core = self.core.borrow_mut();
+                (core.front(), core.advance(now))
+            };
+            if let (Some(front), Some(_)) = (front, &advance) {
+                // Not of one that was cut off.
+                self.mark(front, Progress::Ended, Progress::Written);
+            }
+            match advance {
+                None => break,
+                Some(Advance::Empty) => {}
+                Some(Advance::Turn(held)) => {
+                    if !held.is_empty() {
+                        let _ = self.send(held);
+                    }
+                }
+                Some(Advance::Last(rest)) => {
+                    drop(rest);
+                    if self.stage.get() == Stage::Open {
+                        self.stage.set(Stage::Closing);
+                    }
+                    break;
+                }
+            }
+        }
+        // The end of an answer may have written nothing, and then `drained` is not told.
+        self.settle_hooks();
+        if self.pumping.get() {
+            return;
+        }
+        // Outside of `pump`: what waited for this answer goes on in the next turn, on a fresh stack.
+        if self.stage.get() == Stage::Open {
+            // A client that waits for `100 Continue` behind this answer sends nothing by itself.
+            let waits =
+                self.paused.get() || self.bev.pending_input() > 0 || self.core.borrow().owes_continue();
+            if waits && self.bev.pending_output() <= ROOM {
+                self.resume();
+            }
+        } else {
+            self.close_if_ended();
+        }
+        self.arm();
+    }
+}

@@ -1,0 +1,441 @@
+//! One connection: joins a stream's bytes to the state machine, and the state machine's steps to the program.
+//!
+//! The only folder that knows both `BufferEvent` and `conn`. Nothing is borrowed while the program runs.
+
+mod answer;
+mod hooks;
+mod read;
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddrV4;
+use std::rc::Rc;
+use std::time::Duration;
+
+use event_core::{Address, Buffer, BufferEvent, Callbacks, Direction, Hold, StreamEvent};
+
+use crate::conn::{Conn, Eof, Linger, Rules, Seq, Step, Turn};
+use crate::error::{Caller, Error, Ours};
+use crate::head::RequestHead;
+use crate::server::{Completion, Gone, Hook, Inner};
+
+/// Above this many unsent bytes an answer has no room, and no further request is read.
+const ROOM: usize = 1 << 20;
+
+/// Where a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Requests are read and answered.
+    Open,
+    /// The last answer is written; when it is flushed, the stream closes.
+    Closing,
+    /// The last answer is written; when it is flushed, lingering begins.
+    Flushing,
+    /// The write side is shut; input is thrown away for a while.
+    Lingering,
+    /// It is over: the client left, or the connection was closed.
+    Closed,
+    /// It is over: the server was freed.
+    ServerGone,
+}
+
+/// A request of which the body is still to come.
+struct Incoming {
+    seq: Seq,
+    head: Box<RequestHead>,
+    body: Buffer,
+}
+
+/// The hooks of a connection's requests, oldest first. In a box that most connections never have.
+#[derive(Default)]
+struct Hooks(Vec<Hook>);
+
+/// The peer's address, small for the usual kind.
+enum PeerAddress {
+    V4(SocketAddrV4),
+    Other(Box<Address>),
+}
+
+pub(crate) struct Connection {
+    bev: BufferEvent,
+    server: Rc<Inner>,
+    core: RefCell<Conn<Buffer>>,
+    incoming: Cell<Option<Box<Incoming>>>,
+    hooks: Cell<Option<Box<Hooks>>>,
+    linger: Cell<Option<Box<Linger>>>,
+    /// Keeps the loop running while requests are with the program.
+    hold: Cell<Option<Hold>>,
+    /// Requests and unfinished answers that are with the program.
+    lent: Cell<u32>,
+    peer: PeerAddress,
+    /// Where the server's table has this connection.
+    key: Cell<u32>,
+    stage: Cell<Stage>,
+    /// Inside `pump`: it goes on by itself.
+    pumping: Cell<bool>,
+    /// Reading waits for an answer to leave.
+    paused: Cell<bool>,
+    /// What is left of the input waits for the next turn.
+    yields: Cell<bool>,
+    /// The client has sent its last byte, perhaps behind requests that are still to be read.
+    finished: Cell<bool>,
+    /// Closing has to wait for input that the peer is still sending.
+    lingers: Cell<bool>,
+}
+
+// Besides its stream, this is what an idle connection holds.
+const _: () = assert!(size_of::<Connection>() <= 192);
+
+/// The stream's end of a connection. Dropped with the stream.
+struct Link(Rc<Connection>);
+
+impl Callbacks for Link {
+    fn on_read(&mut self, _: &BufferEvent) {
+        self.0.pump();
+    }
+
+    fn on_write(&mut self, _: &BufferEvent) {
+        self.0.drained();
+    }
+
+    fn on_event(&mut self, _: &BufferEvent, event: StreamEvent) {
+        if event.intersects(StreamEvent::ERROR | StreamEvent::TIMEOUT) {
+            self.0.reset();
+        } else if event.contains(StreamEvent::EOF) {
+            self.0.finished();
+        }
+    }
+
+    fn on_deadline(&mut self, _: &BufferEvent) {
+        self.0.expired();
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.0.over(Stage::Closed);
+    }
+}
+
+impl Connection {
+    /// Starts to serve a stream.
+    pub(crate) fn start(server: &Rc<Inner>, bev: BufferEvent, peer: Address) -> Option<Rc<Connection>> {
+        let now = server.handle.elapsed();
+        let peer = match peer {
+            Address::Ip(std::net::SocketAddr::V4(address)) => PeerAddress::V4(address),
+            other => PeerAddress::Other(Box::new(other)),
+        };
+        let connection = Rc::new(Connection {
+            bev,
+            server: server.clone(),
+            core: RefCell::new(Conn::new(now)),
+            incoming: Cell::new(None),
+            hooks: Cell::new(None),
+            linger: Cell::new(None),
+            hold: Cell::new(None),
+            lent: Cell::new(0),
+            peer,
+            key: Cell::new(u32::MAX),
+            stage: Cell::new(Stage::Open),
+            pumping: Cell::new(false),
+            paused: Cell::new(false),
+            yields: Cell::new(false),
+            finished: Cell::new(false),
+            lingers: Cell::new(false),
+        });
+        connection.key.set(server.insert(connection.clone())?);
+        connection.bev.set_callbacks(Link(connection.clone()));
+        if let Err(error) = connection.bev.enable(Direction::READ) {
+            log::debug!("a connection could not be served: {error}");
+            connection.bev.free();
+            return None;
+        }
+        if connection.bev.pending_input() > 0 {
+            // The program has read before it handed the stream over.
+            connection.yields.set(connection.bev.trigger(Direction::READ).is_ok());
+        }
+        connection.arm();
+        Some(connection)
+    }
+
+    pub(crate) fn peer(&self) -> Address {
+        match &self.peer {
+            PeerAddress::V4(address) => Address::Ip((*address).into()),
+            PeerAddress::Other(address) => (**address).clone(),
+        }
+    }
+
+    pub(crate) fn server(&self) -> &Rc<Inner> {
+        &self.server
+    }
+
+    /// A request, or its unfinished answer, goes to the program: that keeps the loop running, while the connection
+    /// lives.
+    pub(crate) fn lend(&self) {
+        let lent = self.lent.get();
+        self.lent.set(lent + 1);
+        if lent == 0 && self.check().is_ok() {
+            self.hold.set(Some(self.server.handle.hold()));
+        }
+    }
+
+    /// It has come back.
+    pub(crate) fn take_back(&self) {
+        let lent = self.lent.get().saturating_sub(1);
+        self.lent.set(lent);
+        if lent == 0 {
+            self.hold.set(None);
+        }
+    }
+
+    /// Whether answers can still be given.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.stage.get() {
+            Stage::Closed => Err(Caller::LateReply.into()),
+            Stage::ServerGone => Err(Ours::ServerGone.into()),
+            // By the program, which may have kept a handle on a stream that it gave to `serve`.
+            _ if self.bev.is_freed() => Err(Caller::LateReply.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an answer of `seq` would go nowhere.
+    pub(crate) fn is_gone(&self, seq: Seq) -> bool {
+        self.check().is_err() || matches!(self.core.borrow_mut().turn(seq), Turn::Gone)
+    }
+
+    /// Refuses the client before it has asked anything.
+    pub(crate) fn refuse(self: &Rc<Self>, error: &Error) {
+        let seq = self.core.borrow_mut().refuse();
+        // Its request is on its way, and a reset that answers it could overtake the refusal.
+        self.lingers.set(true);
+        self.fail(Some(seq), error);
+    }
+
+    // What the stream tells.
+
+    /// All output has been handed to the kernel.
+    fn drained(self: &Rc<Self>) {
+        self.run_room_hooks();
+        if self.bev.pending_output() > 0 {
+            // Only down to the mark of `watch_room`.
+            return self.arm();
+        }
+        let now = self.server.handle.elapsed();
+        match self.stage.get() {
+            Stage::Open => {
+                self.core.borrow_mut().on_drained(now);
+                if self.paused.get() {
+                    self.resume();
+                }
+            }
+            Stage::Flushing => self.linger(),
+            _ => {}
+        }
+        for hook in self.written_hooks() {
+            hook.complete(Completion::Sent);
+        }
+        if self.finished.get() {
+            self.run_gone_hooks(Gone::Finished);
+        }
+        self.arm();
+    }
+
+    /// The client will send no more; it may still read.
+    fn finished(self: &Rc<Self>) {
+        self.finished.set(true);
+        match self.stage.get() {
+            Stage::Open if self.reads_on() => self.run_gone_hooks(Gone::Finished),
+            Stage::Open => self.end_of_input(),
+            // An answer under way is still sent.
+            Stage::Closing | Stage::Flushing => {
+                self.stage.set(Stage::Closing);
+                self.close_if_ended();
+            }
+            // It has what it waited for.
+            Stage::Lingering => self.free(),
+            Stage::Closed | Stage::ServerGone => {}
+        }
+        self.arm();
+    }
+
+    /// All that the client has sent is read.
+    fn end_of_input(self: &Rc<Self>) {
+        let unfinished = self.incoming.take();
+        drop(unfinished);
+        let eof = self.core.borrow_mut().on_eof();
+        if let Eof::InBody(seq) = eof {
+            // Its answer will never be asked for.
+            let _ = self.finish(seq);
+        }
+        if self.core.borrow().outstanding() == 0 {
+            self.stage.set(Stage::Closing);
+            return self.close_if_ended();
+        }
+        self.run_gone_hooks(Gone::Finished);
+    }
+
+    /// The stream has failed.
+    fn reset(self: &Rc<Self>) {
+        self.stage.set(Stage::Closed);
+        self.run_gone_hooks(Gone::Reset);
+        self.free();
+    }
+
+    fn expired(self: &Rc<Self>) {
+        let now = self.server.handle.elapsed();
+        let rules = self.server.rules();
+        let output = self.bev.pending_output() > 0;
+        if output && self.answer_deadline(&rules).is_some_and(|deadline| deadline <= now) {
+            // The client does not read.
+            self.reset();
+            return;
+        }
+        if self.stage.get() == Stage::Lingering {
+            let linger = self.linger.take();
+            let over = linger.as_ref().is_none_or(|l| l.deadline().is_some_and(|deadline| deadline <= now));
+            self.linger.set(linger);
+            if over {
+                return self.free();
+            }
+        }
+        if self.stage.get() == Stage::Open {
+            let step = self.core.borrow_mut().on_deadline(now, &rules.limits, output);
+            if let Some(Step::Fail { seq, error }) = step {
+                self.lingers.set(true);
+                let unfinished = self.incoming.take();
+                drop(unfinished);
+                self.fail(seq, &error);
+                self.close_if_ended();
+            }
+        }
+        self.arm();
+    }
+
+    /// When the client must have read something of what is written.
+    fn answer_deadline(&self, rules: &Rules) -> Option<Duration> {
+        let since = self.bev.last_written().saturating_duration_since(self.server.handle.clock_origin());
+        rules.limits.answer_timeout.map(|timeout| since.saturating_add(timeout))
+    }
+
+    /// Output that is written outside of `pump`, which arms by itself, must be read in time as well.
+    fn arm_outside(&self) {
+        if !self.pumping.get() {
+            self.arm();
+        }
+    }
+
+    /// Sets the nearest deadline. Law: whenever a connection waits, something will wake it.
+    fn arm(&self) {
+        let rules = self.server.rules();
+        let output = self.bev.pending_output() > 0;
+        let mut deadline = match self.stage.get() {
+            Stage::Open => self.core.borrow().deadline(&rules.limits, output),
+            Stage::Lingering => {
+                let linger = self.linger.take();
+                let deadline = linger.as_ref().and_then(|linger| linger.deadline());
+                self.linger.set(linger);
+                deadline
+            }
+            _ => None,
+        };
+        if output && let Some(answer) = self.answer_deadline(&rules) {
+            deadline = Some(deadline.map_or(answer, |deadline| deadline.min(answer)));
+        }
+        // What no clock can show never comes.
+        let origin = self.server.handle.clock_origin();
+        self.bev.set_deadline(deadline.and_then(|deadline| origin.checked_add(deadline)));
+        debug_assert!(
+            output || deadline.is_some() || self.is_awaited(),
+            "nobody wakes a connection that is {:?}",
+            self.stage.get()
+        );
+    }
+
+    /// Whether a read, the next turn or the program will go on with this connection, or nothing has to.
+    fn is_awaited(&self) -> bool {
+        let reads = self.bev.enabled().contains(Direction::READ) && !self.finished.get();
+        // The stream itself closes behind what it has sent.
+        let closes = self.stage.get() == Stage::Closing || self.bev.is_freed();
+        reads || closes || self.yields.get() || self.lent.get() > 0
+    }
+
+    // The end.
+
+    /// The last answer is written: close behind it, at once or in stages (RFC 9112 section 9.6).
+    fn close_if_ended(self: &Rc<Self>) {
+        if self.stage.get() != Stage::Closing {
+            return;
+        }
+        // After a FIN nothing can come that would be answered with a reset.
+        let lingers = !self.finished.get() && (self.lingers.get() || self.bev.pending_input() > 0);
+        if !lingers || self.bev.enabled().is_empty() {
+            self.settle_hooks();
+            self.bev.close_after_flush();
+            return;
+        }
+        self.stage.set(Stage::Flushing);
+        let _ = self.bev.enable(Direction::READ);
+        if self.bev.pending_output() == 0 {
+            self.linger();
+        }
+    }
+
+    fn linger(self: &Rc<Self>) {
+        self.stage.set(Stage::Lingering);
+        self.bev.shutdown_write();
+        let rules = self.server.rules();
+        self.linger.set(Some(Box::new(Linger::new(self.server.handle.elapsed(), &rules.limits))));
+        self.arm();
+    }
+
+    /// Takes no more requests; closes now if none is out.
+    pub(crate) fn stop(self: &Rc<Self>) {
+        if self.stage.get() != Stage::Open {
+            return;
+        }
+        if self.core.borrow_mut().stop() {
+            self.stage.set(Stage::Closing);
+            if !self.pumping.get() {
+                self.close_if_ended();
+                self.arm();
+            }
+        }
+    }
+
+    /// Frees the stream; what has left before has left.
+    fn free(&self) {
+        self.settle_hooks();
+        self.bev.free();
+    }
+
+    /// Closes now.
+    pub(crate) fn close(&self, server_gone: bool) {
+        self.settle_hooks();
+        self.over(if server_gone { Stage::ServerGone } else { Stage::Closed });
+        self.free();
+    }
+
+    /// The connection has ended; its requests' hooks run in the loop's next turn.
+    fn over(&self, stage: Stage) {
+        if !matches!(self.stage.get(), Stage::Closed | Stage::ServerGone) {
+            self.stage.set(stage);
+        }
+        let unfinished = self.incoming.take();
+        self.hold.set(None);
+        let key = self.key.replace(u32::MAX);
+        if key != u32::MAX {
+            self.server.remove(key);
+        }
+        let completion = match self.stage.get() {
+            Stage::ServerGone => Completion::ServerGone,
+            _ => Completion::ClientGone,
+        };
+        for mut hook in self.hooks.take().into_iter().flat_map(|hooks| hooks.0) {
+            // Whoever was to hear of it has heard.
+            let unheard = hook.take_gone();
+            self.server.queue_hook(hook, completion);
+            drop(unheard);
+        }
+        drop(unfinished);
+    }
+}

@@ -1,0 +1,51 @@
+//! Answers from another thread: the handler defers its request, a worker thread does the slow part and answers.
+//!
+//! Try: cargo run --example worker_thread, then curl -d 'count these words' http://127.0.0.1:8082/
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use event_core::EventBase;
+use event_http::{Deferred, Error, Server};
+
+/// What the worker gets: the text, and the token that answers the request.
+type Job = (Vec<u8>, Deferred);
+
+fn main() {
+    let address = std::env::args().nth(1).unwrap_or("127.0.0.1:8082".into());
+    let (host, port) = address.rsplit_once(':').unwrap_or((&address, "8082"));
+    if let Err(error) = serve(host, port.parse().unwrap_or(8082)) {
+        eprintln!("{address}: {error:#}");
+        std::process::exit(1);
+    }
+}
+
+fn serve(host: &str, port: u16) -> Result<(), Error> {
+    let mut base = EventBase::new()?;
+    let http = Server::new(&base)?;
+    let bound = http.bind(host, port)?;
+
+    let (jobs, queue) = mpsc::channel::<Job>();
+    thread::spawn(move || {
+        for (text, deferred) in queue {
+            if deferred.is_gone() {
+                continue; // Nobody waits for this one any more.
+            }
+            let words = text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).count();
+            thread::sleep(Duration::from_millis(100)); // The slow part: the loop serves others meanwhile.
+            if let Err(error) = deferred.send_reply(200, "OK", format!("{words} words\n")) {
+                eprintln!("not answered: {error}");
+            }
+        }
+    });
+
+    http.set_gencb(move |mut req| {
+        let text = req.take_body().to_vec();
+        // If the worker has ended, the request comes back in the error, is dropped, and answers 500.
+        let _ = jobs.send((text, req.defer()));
+    });
+    eprintln!("listening on {bound}");
+    base.dispatch()?;
+    Ok(())
+}

@@ -1,0 +1,419 @@
+//! Runs the examples as their users do, on every backend, and looks at what they print and do.
+
+// Everything here is part of a test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Once;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant, SystemTime};
+
+use event_core::EventBase;
+use socket2::{Domain, Socket, Type};
+use tests::PATIENCE;
+
+/// Where cargo has put an example of the same profile as this test. `cargo test --workspace` has built them all; a
+/// test of this package alone has not, and then they are built here.
+fn example(name: &str) -> PathBuf {
+    static BUILD: Once = Once::new();
+    let test = std::env::current_exe().unwrap();
+    let profile = test.parent().and_then(|deps| deps.parent()).unwrap();
+    let path = profile.join("examples").join(name);
+    BUILD.call_once(|| {
+        let sources = ["event-core/src", "event-http/src", "examples"].map(|part| newest(&root().join(part)));
+        if changed(&path) < sources.into_iter().max().unwrap() {
+            let mut cargo = Command::new(env!("CARGO"));
+            cargo.args(["build", "-p", "examples", "--examples"]).current_dir(root());
+            if profile.ends_with("release") {
+                cargo.arg("--release");
+            }
+            assert!(cargo.status().unwrap().success(), "the examples do not build");
+        }
+    });
+    assert!(path.exists(), "there is no example {name}: {}", path.display());
+    path
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// When a file last changed; long ago if there is none.
+fn changed(path: &Path) -> SystemTime {
+    path.metadata().and_then(|data| data.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// When the newest file under a directory last changed.
+fn newest(path: &Path) -> SystemTime {
+    let Ok(entries) = path.read_dir() else { return changed(path) };
+    entries.map(|entry| newest(&entry.unwrap().path())).max().unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// A command that runs an example on one backend: all others are avoided.
+fn command(name: &str, method: &str) -> Command {
+    let mut command = Command::new(example(name));
+    command.stdin(Stdio::null());
+    for other in EventBase::supported_methods() {
+        let variable = format!("EVENT_NO{}", other.to_uppercase());
+        if other == method {
+            command.env_remove(variable);
+        } else {
+            command.env(variable, "1");
+        }
+    }
+    command
+}
+
+/// A running example, killed if the test ends first.
+struct Program {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+/// Reads to the end, so that a program that talks much never blocks on a full pipe.
+fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            let _nobody_listens = sender.send(line);
+        }
+    });
+    lines
+}
+
+impl Program {
+    fn start(name: &str, method: &str, args: &[&str]) -> Program {
+        let mut child = command(name, method).args(args).stdout(Stdio::piped()).spawn().unwrap();
+        let stdout = child.stdout.take().unwrap();
+        Program { child, lines: lines_of(stdout) }
+    }
+
+    /// One that speaks on standard error.
+    fn start_server(name: &str, method: &str, args: &[&str]) -> Program {
+        let mut child = command(name, method).args(args).stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = child.stderr.take().unwrap();
+        Program { child, lines: lines_of(stderr) }
+    }
+
+    /// The next line it prints.
+    fn line(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).expect("the example prints no further line")
+    }
+
+    fn expect(&self, line: &str) {
+        assert_eq!(self.line(), line);
+    }
+
+    /// The address in its first line, `listening on ADDRESS with METHOD`.
+    fn address(&self, method: &str) -> SocketAddr {
+        let line = self.line();
+        let address = line.strip_prefix("listening on ").and_then(|rest| rest.strip_suffix(method));
+        address.and_then(|rest| rest.strip_suffix(" with ")).and_then(|text| text.parse().ok()).expect(&line)
+    }
+
+    /// Waits for its end, with everything read that it has printed.
+    fn end(mut self) -> (ExitStatus, Vec<String>) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                let rest = std::iter::from_fn(|| self.lines.recv_timeout(PATIENCE).ok()).collect();
+                return (status, rest);
+            }
+            assert!(Instant::now() < deadline, "the example does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Expects it to end well after these last lines.
+    fn ends_with(self, lines: &[&str]) {
+        let (status, rest) = self.end();
+        assert_eq!(rest, lines);
+        assert!(status.success(), "{status}");
+    }
+
+    fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// A port that refuses connections until somebody calls `listen`, and that nobody else can get meanwhile.
+fn reserved() -> (Socket, SocketAddr) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    (socket, address)
+}
+
+/// Runs an example that must fail, and returns what it says.
+fn failing(name: &str, args: &[&str]) -> String {
+    let output = command(name, "poll").args(args).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn raw_fd_prints_what_the_child_prints_as_it_comes() {
+    for method in EventBase::supported_methods() {
+        let program = Program::start("raw_fd", method, &[]);
+        program.expect(&format!("watching a pipe with {method}"));
+        program.ends_with(&["line 1", "line 2", "line 3", "the child has closed its end"]);
+    }
+}
+
+#[test]
+fn timer_fires_once_and_five_times_and_ends() {
+    for method in EventBase::supported_methods() {
+        let program = Program::start("timer", method, &[]);
+        program.expect(&format!("timers on {method}"));
+        let (status, mut lines) = program.end();
+        assert!(status.success(), "{status}");
+        let last = lines.pop().unwrap();
+        let took = last.strip_prefix("no timer is left after ").and_then(|rest| rest.strip_suffix(" ms"));
+        let took: u64 = took.and_then(|text| text.parse().ok()).expect(&last);
+        assert!(took >= 500, "the fifth tick is due after 500 ms, not {took}");
+        // On a machine that was held up the one-shot timer may be late, but nothing is early or missing.
+        let ticks: Vec<&String> = lines.iter().filter(|line| *line != "once").collect();
+        assert_eq!(ticks, ["tick 1", "tick 2", "tick 3", "tick 4", "tick 5"]);
+        let once: Vec<usize> = (0..lines.len()).filter(|at| lines[*at] == "once").collect();
+        assert!(once.len() == 1 && once[0] >= 2, "{lines:?}");
+    }
+}
+
+#[test]
+fn signals_are_counted_and_sigint_ends() {
+    for method in EventBase::supported_methods() {
+        let program = Program::start("signals", method, &[]);
+        assert!(program.line().starts_with(&format!("waiting for signals with {method}: ")));
+        // The kernel merges what is sent before it is delivered, so each is waited for.
+        for (signal, line) in [("USR1", "SIGUSR1: 1"), ("TERM", "SIGTERM: 1"), ("USR1", "SIGUSR1: 2")] {
+            program.signal(signal);
+            program.expect(line);
+        }
+        program.signal("INT");
+        program.expect("SIGINT: 1");
+        program.ends_with(&["SIGINT in all: 1", "SIGTERM in all: 1", "SIGUSR1 in all: 2"]);
+    }
+}
+
+#[test]
+fn mailbox_gets_every_message_in_order() {
+    for method in EventBase::supported_methods() {
+        let program = Program::start("mailbox", method, &[]);
+        program.expect(&format!("a mailbox on {method}"));
+        let squares = (1..=5).map(|n| format!("{n} squared is {}", n * n));
+        let lines: Vec<String> = squares.chain(["the sum is 55".to_owned()]).collect();
+        program.ends_with(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn udp_sends_each_datagram_back_to_its_sender() {
+    for method in EventBase::supported_methods() {
+        let program = Program::start("udp", method, &["127.0.0.1:0"]);
+        let address = program.address(method);
+        let clients = [UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap()];
+        let large = vec![7; 60_000];
+        for (client, data) in clients.iter().zip([b"hello".as_slice(), &large]) {
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            client.send_to(data, address).unwrap();
+        }
+        for (client, data) in clients.iter().zip([b"hello".as_slice(), &large]) {
+            let mut back = vec![0; 1 << 16];
+            let (n, sender) = client.recv_from(&mut back).unwrap();
+            assert_eq!((&back[..n], sender), (data, address));
+        }
+    }
+}
+
+#[test]
+fn echo_gives_back_everything_and_then_closes() {
+    for method in EventBase::supported_methods() {
+        let program = Program::start("echo", method, &["127.0.0.1:0"]);
+        let address = program.address(method);
+        let mut idle = connect(address);
+        let stream = connect(address);
+        // More than the kernel's buffers and the server's bound together: it has to wait until we read.
+        let data: Vec<u8> = (0..20_u32 << 20).map(|n| (n % 251) as u8).collect();
+        let mut writer = stream.try_clone().unwrap();
+        let sent = data.clone();
+        let thread = std::thread::spawn(move || {
+            writer.write_all(&sent).unwrap();
+            writer.shutdown(Shutdown::Write).unwrap();
+        });
+        // The other client is served all the same.
+        idle.write_all(b"me too").unwrap();
+        let mut back = [0; 6];
+        idle.read_exact(&mut back).unwrap();
+        assert_eq!(&back, b"me too");
+        let mut back = Vec::new();
+        (&stream).read_to_end(&mut back).unwrap();
+        assert!(back == data, "{} bytes of {} came back, or others", back.len(), data.len());
+        thread.join().unwrap();
+        let local = stream.local_addr().unwrap();
+        program.expect(&format!("{local} is done: {} bytes", data.len()));
+    }
+}
+
+#[test]
+fn client_talks_to_echo() {
+    for method in EventBase::supported_methods() {
+        let server = Program::start("echo", method, &["127.0.0.1:0"]);
+        let address = server.address(method).to_string();
+        let client = Program::start("client", method, &[&address, "3"]);
+        client.expect(&format!("3 rounds with {method}"));
+        client.expect(&format!("connected to {address}"));
+        client.ends_with(&["answer: round 1", "answer: round 2", "answer: round 3", "3 rounds are done"]);
+    }
+}
+
+#[test]
+fn client_backs_off_while_it_is_refused_and_goes_on_after_a_close() {
+    for method in EventBase::supported_methods() {
+        let (socket, address) = reserved();
+        let client = Program::start("client", method, &[&address.to_string(), "2"]);
+        client.expect(&format!("2 rounds with {method}"));
+        let refused = client.line();
+        assert!(refused.contains("refused") && refused.ends_with(": trying again in 100ms"), "{refused}");
+        assert!(client.line().ends_with(": trying again in 200ms"));
+        socket.listen(8).unwrap();
+        let listener = TcpListener::from(socket);
+        for round in ["round 1\n", "round 2\n"] {
+            let (stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line).unwrap();
+            assert_eq!(line, round);
+            (&stream).write_all(line.as_bytes()).unwrap();
+        }
+        client.expect(&format!("connected to {address}"));
+        client.expect("answer: round 1");
+        // The answer has made it forget the refusals.
+        client.expect("the server has closed the connection: trying again in 100ms");
+        client.expect(&format!("connected to {address}"));
+        client.ends_with(&["answer: round 2", "2 rounds are done"]);
+    }
+}
+
+#[test]
+fn client_gives_up_after_five_failures_and_says_what_to_do() {
+    let (_socket, address) = reserved();
+    let said = failing("client", &[&address.to_string(), "1"]);
+    assert!(said.contains("refused") && said.contains("cargo run --example echo"), "{said}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_said_so_with_what_to_do() {
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for (name, address) in [("echo", tcp.local_addr().unwrap()), ("udp", udp.local_addr().unwrap())] {
+        let said = failing(name, &[&address.to_string()]);
+        assert!(said.contains("in use") && said.contains("give another address"), "{name}: {said}");
+    }
+}
+
+#[test]
+fn an_argument_that_makes_no_sense_is_refused() {
+    for args in [&["8081"] as &[&str], &["nowhere:1"], &["127.0.0.1:1", "none"], &["127.0.0.1:1", "0"]] {
+        let said = failing("client", args);
+        assert!(said.contains("give"), "{args:?}: {said}");
+    }
+}
+
+/// The README's words between backquotes and its indented lines that begin so.
+fn readme_commands(program: &str) -> Vec<&'static str> {
+    let readme = include_str!("../../README.md");
+    let indented = readme.lines().filter_map(|line| line.strip_prefix("    "));
+    indented.chain(readme.split('`')).filter(|text| text.starts_with(program)).collect()
+}
+
+#[test]
+fn every_example_that_the_readme_names_is_run_by_a_test() {
+    let commands = readme_commands("cargo run ");
+    assert!(commands.len() >= 8, "{commands:?}");
+    let files = std::fs::read_dir(root().join("tests/tests")).unwrap().map(|entry| entry.unwrap().path());
+    let tests: Vec<String> = files.filter_map(|file| std::fs::read_to_string(file).ok()).collect();
+    for command in commands {
+        let (_, name) = command.rsplit_once("--example ").expect(command);
+        let source = root().join(format!("examples/examples/{name}.rs"));
+        assert!(source.exists(), "there is no example {name}");
+        let quoted = format!("\"{name}\"");
+        assert!(tests.iter().any(|test| test.contains(&quoted)), "no test starts {name}");
+    }
+}
+
+#[test]
+fn generic_handler_answers_as_the_readme_says() {
+    let Some(curl) = tests::tools::tool("curl") else { return };
+    let lines = readme_commands("curl ");
+    let [line] = lines[..] else { panic!("the README has one curl line, not {lines:?}") };
+    for method in EventBase::supported_methods() {
+        let (program, port) = started("generic_handler", method);
+        let words = line.replace(":8081", &format!(":{port}"));
+        assert_ne!(words, line, "the README's curl line names the port");
+        let mut command = Command::new(&curl);
+        let output =
+            command.args(["-sS", "--max-time", "20"]).args(words.split(' ').skip(1)).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let body = String::from_utf8(output.stdout).unwrap();
+        assert!(body.ends_with("Thanks for the request!"), "{body}");
+        program.signal("TERM");
+        let (status, rest) = program.end();
+        assert!(status.success(), "{status}: {rest:?}");
+    }
+}
+
+#[test]
+fn generic_handler_says_that_its_port_is_taken() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let said = failing("generic_handler", &[&taken.local_addr().unwrap().to_string()]);
+    assert!(said.to_lowercase().contains("in use"), "{said}");
+}
+
+/// Starts a server on a port that the system chooses, which its first line names.
+fn started(name: &str, method: &str) -> (Program, u16) {
+    let program = Program::start_server(name, method, &["127.0.0.1:0"]);
+    let line = program.line();
+    let port = line.rsplit([' ', ':']).next().and_then(|port| port.parse().ok());
+    (program, port.unwrap_or_else(|| panic!("{name} names no port: {line}")))
+}
+
+#[test]
+fn worker_thread_counts_words_for_several_clients_at_once() {
+    for method in EventBase::supported_methods() {
+        let (program, port) = started("worker_thread", method);
+        let clients: Vec<TcpStream> =
+            (0..3).map(|_| connect(SocketAddr::from(([127, 0, 0, 1], port)))).collect();
+        for (n, mut client) in clients.iter().enumerate() {
+            let text = "word ".repeat(n + 1);
+            let head =
+                format!("POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}", text.len());
+            client.write_all(format!("{head}\r\n\r\n{text}").as_bytes()).unwrap();
+        }
+        for (n, mut client) in clients.iter().enumerate() {
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+            assert!(answer.ends_with(&format!("\r\n\r\n{} words\n", n + 1)), "{answer}");
+        }
+        drop(program);
+    }
+}

@@ -1,0 +1,566 @@
+//! What other threads may do: wake, post, activate, stop, send.
+
+// Everything here is part of a test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use event_core::testing::{Call, Faults};
+use event_core::{Error, Event, LoopEnd, LoopFlags, Ready, SendError, Timer, What};
+use tests::{Alive, Log, each_backend};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Runs until somebody stops the loop, as a program does whose work comes from other threads.
+const WAITING: LoopFlags = LoopFlags::NO_EXIT_ON_EMPTY;
+
+#[test]
+fn a_wake_from_before_the_wait_is_not_lost() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (waker, handle) = (base.waker(), base.handle());
+        std::thread::spawn(move || waker.wake()).join().unwrap();
+        // A loop that lost it would sleep in its first wait.
+        base.set_wait_hook(|| {}, move || handle.loopexit(None).unwrap());
+        assert_eq!(base.run(WAITING).unwrap(), LoopEnd::Exit);
+    });
+}
+
+#[test]
+fn a_wake_from_the_moment_of_the_wait_is_not_lost() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (waker, handle) = (base.waker(), base.handle());
+        // The thread begins when the loop is about to sleep, and may come before, in or after the step to it.
+        let threads = Rc::new(Cell::new(0));
+        let (count, started) = (threads.clone(), threads.clone());
+        base.set_wait_hook(
+            move || {
+                started.set(started.get() + 1);
+                let waker = waker.clone();
+                std::thread::spawn(move || waker.wake());
+            },
+            move || {
+                if count.get() == 200 {
+                    handle.loopexit(None).unwrap();
+                }
+            },
+        );
+        assert_eq!(base.run(WAITING).unwrap(), LoopEnd::Exit);
+        assert_eq!(threads.get(), 200);
+    });
+}
+
+#[test]
+fn many_wakes_are_one_turn_and_no_spin() {
+    each_backend(|bed| {
+        let faults = Faults::new();
+        let mut base = bed.base_with(&faults);
+        let waker = base.waker();
+        (0..1000).for_each(|_| waker.wake());
+        base.loopexit(Some(10 * MS)).unwrap();
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Exit);
+        assert!(faults.count(Call::Wait) <= 3, "{}", faults.count(Call::Wait));
+    });
+}
+
+#[test]
+fn a_thread_that_wakes_over_and_over_is_never_overheard() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let remote = base.remote();
+        let (answer, wait) = mpsc::channel();
+        // Each message is sent only once the one before was seen: a single lost wake stops both for good.
+        let thread = std::thread::spawn(move || {
+            for n in 0..2_000 {
+                let answer = answer.clone();
+                remote.post(move |_| answer.send(n).unwrap()).unwrap();
+                assert_eq!(wait.recv_timeout(tests::PATIENCE), Ok(n));
+            }
+            remote.loopexit().unwrap();
+        });
+        assert_eq!(base.run(WAITING).unwrap(), LoopEnd::Exit);
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn posted_closures_run_on_the_loops_thread_in_order() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let home = std::thread::current().id();
+        let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let (remote, sink) = (base.remote(), seen.clone());
+        let thread = std::thread::spawn(move || {
+            for n in 0..100 {
+                let sink = sink.clone();
+                remote
+                    .post(move |handle| {
+                        assert_eq!(std::thread::current().id(), home);
+                        assert_eq!(handle.running_event(), None, "no event's callback runs");
+                        sink.lock().unwrap().push(n);
+                        if n == 99 {
+                            handle.loopexit(None).unwrap();
+                        }
+                    })
+                    .unwrap();
+            }
+        });
+        assert_eq!(base.run(WAITING).unwrap(), LoopEnd::Exit);
+        thread.join().unwrap();
+        assert_eq!(*seen.lock().unwrap(), (0..100).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn a_posted_closure_may_use_the_loop() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let count = ran.clone();
+        let remote = base.remote();
+        let again = remote.clone();
+        remote
+            .post(move |handle| {
+                let timer = Timer::new(handle, move |timer| {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    timer.handle().free(timer.id()).unwrap();
+                })
+                .unwrap();
+                timer.add(MS).unwrap();
+                timer.detach();
+                again.post(|handle| handle.waker().wake()).unwrap();
+            })
+            .unwrap();
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty, "the timer that was made held the loop");
+        assert_eq!(ran.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn a_thread_activates_an_event_by_its_id() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let log = Log::new();
+        let (sink, handle) = (log.clone(), base.handle());
+        let event = Event::new(&base, -1, What::empty(), move |_, ready| {
+            sink.push(ready);
+            handle.loopexit(None).unwrap();
+        })
+        .unwrap();
+        let gone = Event::new(&base, -1, What::empty(), |_, _| unreachable!()).unwrap();
+        let (remote, id, stale) = (base.remote(), event.id(), gone.id());
+        drop(gone);
+        let thread = std::thread::spawn(move || {
+            remote.activate(stale, Ready::READ).unwrap();
+            remote.activate(id, Ready::WRITE).unwrap();
+        });
+        assert_eq!(base.run(WAITING).unwrap(), LoopEnd::Exit);
+        thread.join().unwrap();
+        assert_eq!(log.take(), [Ready::WRITE]);
+    });
+}
+
+#[test]
+fn a_stop_from_a_thread_is_kept_until_the_loop_has_seen_it() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let log = Log::new();
+        let sink = log.clone();
+        let event = Event::new(&base, -1, What::empty(), move |_, _| sink.push(())).unwrap();
+        let remote = base.remote();
+        std::thread::spawn(move || remote.loopbreak().unwrap()).join().unwrap();
+        event.activate(Ready::READ).unwrap();
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Break);
+        assert!(log.is_empty(), "no callback after a break");
+        let remote = base.remote();
+        std::thread::spawn(move || remote.loopexit().unwrap()).join().unwrap();
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Exit);
+        assert_eq!(log.take().len(), 1, "an exit lets the turn run");
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+    });
+}
+
+#[test]
+fn a_thread_stops_a_loop_that_sleeps() {
+    each_backend(|bed| {
+        for stop_now in [false, true] {
+            let mut base = bed.base();
+            let remote = base.remote();
+            let thread = std::thread::spawn(move || {
+                std::thread::sleep(MS);
+                if stop_now { remote.loopbreak() } else { remote.loopexit() }.unwrap();
+            });
+            let end = base.run(WAITING).unwrap();
+            thread.join().unwrap();
+            assert_eq!(end, if stop_now { LoopEnd::Break } else { LoopEnd::Exit });
+            assert_eq!((base.got_exit(), base.got_break()), (!stop_now, stop_now));
+        }
+    });
+}
+
+#[test]
+fn deleting_the_last_event_from_a_thread_ends_the_loop() {
+    each_backend(|bed| {
+        for timeout_only in [false, true] {
+            let mut base = bed.base();
+            let (fd, _peer) = bed.fd();
+            let event = Event::new(&base, fd.raw(), What::READ, |_, _| unreachable!()).unwrap();
+            match timeout_only {
+                true => {
+                    let timer = Timer::new(&base, |_| unreachable!()).unwrap();
+                    timer.add(Duration::from_secs(3600)).unwrap();
+                    let (remote, id) = (base.remote(), timer.detach());
+                    if let Some(sim) = bed.sim() {
+                        sim.set_patience(tests::PATIENCE);
+                    }
+                    std::thread::spawn(move || remote.post(move |handle| handle.del(id).unwrap()).unwrap());
+                }
+                false => {
+                    event.add(None).unwrap();
+                    let (remote, id) = (base.remote(), event.id());
+                    std::thread::spawn(move || remote.post(move |handle| handle.del(id).unwrap()).unwrap());
+                }
+            }
+            assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        }
+    });
+}
+
+#[test]
+fn at_most_1024_messages_run_in_a_turn_and_a_ready_fd_is_served_in_between() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let log = Log::new();
+        let (mailbox_log, sink) = (Log::new(), log.clone());
+        let count = ran.clone();
+        let got = mailbox_log.clone();
+        let (_mailbox, sender) = base.mailbox(move |n: usize| got.push(n)).unwrap();
+        let (fd, peer) = bed.fd();
+        peer.write_all(b"x");
+        let seen = mailbox_log.clone();
+        let event = Event::new(&base, fd.raw(), What::READ | What::PERSIST, move |_, _| {
+            sink.push(count.load(Ordering::Relaxed) + seen.len());
+        })
+        .unwrap();
+        event.add(None).unwrap();
+        let remote = base.remote();
+        for n in 0..2500 {
+            let count = ran.clone();
+            remote.post(move |_| _ = count.fetch_add(1, Ordering::Relaxed)).unwrap();
+            sender.send(n).unwrap();
+        }
+        let mut turns = 0;
+        let mut before = 0;
+        while before < 5000 {
+            base.run(LoopFlags::ONCE).unwrap();
+            turns += 1;
+            let now = ran.load(Ordering::Relaxed) + mailbox_log.len();
+            assert!(now - before <= 1024, "{} in one turn", now - before);
+            assert!(now > before, "none in a turn");
+            before = now;
+            assert_eq!(log.len(), turns, "the fd was served in each turn");
+        }
+        assert_eq!(ran.load(Ordering::Relaxed), 2500);
+        assert_eq!(mailbox_log.take(), (0..2500).collect::<Vec<_>>());
+        assert_eq!(turns, 5);
+    });
+}
+
+#[test]
+fn once_ends_after_a_message_and_not_after_a_turn_without_one() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let log = Log::new();
+        let sink = log.clone();
+        let (_mailbox, sender) = base.mailbox(move |n: usize| sink.push(n)).unwrap();
+        // The request to look into the mailbox is the 1,024th of the turn.
+        (0..1023).for_each(|n| sender.send(n).unwrap());
+        assert_eq!(base.run(LoopFlags::ONCE | WAITING).unwrap(), LoopEnd::Once);
+        assert_eq!(log.take().len(), 1023);
+        let timer = Timer::new(&base, |_| {}).unwrap();
+        timer.add(2 * MS).unwrap();
+        assert_eq!(base.run(LoopFlags::ONCE | WAITING).unwrap(), LoopEnd::Once);
+        assert_eq!(timer.pending(), Ready::empty(), "it was the timer that ended it");
+    });
+}
+
+#[test]
+fn a_busy_sender_does_not_starve_less_urgent_fds() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        base.priority_init(3).unwrap();
+        let log = Log::new();
+        let (fd, peer) = bed.fd();
+        peer.write_all(b"x");
+        let (sink, handle) = (log.clone(), base.handle());
+        let event = Event::new(&base, fd.raw(), What::READ, move |_, _| {
+            sink.push(());
+            handle.loopbreak().unwrap();
+        })
+        .unwrap();
+        event.set_priority(2).unwrap();
+        event.add(None).unwrap();
+        let turns = Arc::new(AtomicUsize::new(0));
+        // Each closure posts the next: there is always one.
+        fn again(remote: event_core::Remote, turns: Arc<AtomicUsize>) {
+            let next = remote.clone();
+            let _ = remote.post(move |handle| {
+                if turns.fetch_add(1, Ordering::Relaxed) > 1000 {
+                    handle.loopexit(None).unwrap();
+                }
+                again(next, turns);
+            });
+        }
+        again(base.remote(), turns);
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Break);
+        assert_eq!(log.len(), 1);
+    });
+}
+
+#[test]
+fn the_callback_of_a_mailbox_captures_what_it_likes() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let sum = Rc::new(Cell::new(0));
+        let (state, handle) = (sum.clone(), base.handle());
+        let (mailbox, sender) = base
+            .mailbox(move |n: u64| {
+                state.set(state.get() + n);
+                if n == 0 {
+                    handle.loopexit(None).unwrap();
+                }
+            })
+            .unwrap();
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let sender = sender.clone();
+                std::thread::spawn(move || (1..=100).for_each(|n| sender.send(n).unwrap()))
+            })
+            .collect();
+        let last = sender.clone();
+        let closer = std::thread::spawn(move || {
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            last.send(0).unwrap();
+        });
+        assert_eq!(base.run(WAITING).unwrap(), LoopEnd::Exit);
+        closer.join().unwrap();
+        assert_eq!(sum.get(), 4 * 5050);
+        drop(mailbox);
+    });
+}
+
+#[test]
+fn mailboxes_and_remotes_do_not_hold_the_loop() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let _remote = base.remote();
+        let log = Log::new();
+        let sink = log.clone();
+        let (_mailbox, sender) = base.mailbox(move |n: i32| sink.push(n)).unwrap();
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        sender.send(7).unwrap();
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert_eq!(log.take(), [7], "what was sent is delivered all the same");
+    });
+}
+
+#[test]
+fn a_dropped_mailbox_hands_messages_back() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (mailbox, sender) = base.mailbox(|_: String| unreachable!()).unwrap();
+        sender.send("lost".to_owned()).unwrap();
+        drop(mailbox);
+        assert_eq!(sender.send("back".to_owned()), Err(SendError("back".to_owned())));
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+    });
+}
+
+#[test]
+fn a_message_that_nobody_reads_is_dropped_with_the_mailbox_or_the_loop() {
+    each_backend(|bed| {
+        struct Counted(Arc<AtomicUsize>);
+        impl Drop for Counted {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let base = bed.base();
+        let (mailbox, sender) = base.mailbox(|_: Counted| unreachable!()).unwrap();
+        let (other, to_other) = base.mailbox(|_: Counted| unreachable!()).unwrap();
+        sender.send(Counted(dropped.clone())).unwrap();
+        to_other.send(Counted(dropped.clone())).unwrap();
+        let posted = Counted(dropped.clone());
+        base.remote().post(move |_| drop(posted)).unwrap();
+        drop(mailbox);
+        assert_eq!(dropped.load(Ordering::Relaxed), 1);
+        drop(base);
+        assert_eq!(dropped.load(Ordering::Relaxed), 3);
+        assert!(to_other.send(Counted(dropped.clone())).is_err());
+        drop(other);
+    });
+}
+
+#[test]
+fn a_mailbox_dropped_in_its_own_callback_stops_there() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let log = Log::new();
+        let own = Rc::new(Cell::new(None));
+        let (sink, slot) = (log.clone(), own.clone());
+        let (mailbox, sender) = base
+            .mailbox(move |n: i32| {
+                sink.push(n);
+                drop(slot.take());
+            })
+            .unwrap();
+        own.set(Some(mailbox));
+        (1..=3).for_each(|n| sender.send(n).unwrap());
+        base.dispatch().unwrap();
+        assert_eq!(log.take(), [1]);
+        assert_eq!(sender.send(4), Err(SendError(4)));
+    });
+}
+
+#[test]
+fn a_detached_mailbox_lives_as_long_as_the_loop() {
+    each_backend(|bed| {
+        let alive = Alive::default();
+        let mut base = bed.base();
+        let (log, token) = (Log::new(), alive.token());
+        let sink = log.clone();
+        let (mailbox, sender) = base
+            .mailbox(move |n: i32| {
+                let _ = &token;
+                sink.push(n);
+            })
+            .unwrap();
+        mailbox.detach();
+        sender.send(1).unwrap();
+        base.dispatch().unwrap();
+        assert_eq!(log.take(), [1]);
+        drop(base);
+        assert_eq!(alive.count(), 0);
+        assert!(sender.send(2).is_err());
+    });
+}
+
+#[test]
+fn loopbreak_in_a_mailbox_stops_before_the_next_message() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let log = Log::new();
+        let (sink, handle) = (log.clone(), base.handle());
+        let (_mailbox, sender) = base
+            .mailbox(move |n: i32| {
+                sink.push(n);
+                handle.loopbreak().unwrap();
+            })
+            .unwrap();
+        (1..=3).for_each(|n| sender.send(n).unwrap());
+        for n in 1..=3 {
+            assert_eq!(base.dispatch().unwrap(), LoopEnd::Break);
+            assert_eq!(log.take(), [n]);
+        }
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+    });
+}
+
+#[test]
+fn loopbreak_in_a_posted_closure_stops_before_the_next() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let ran = Arc::new(AtomicUsize::new(0));
+        for _ in 0..3 {
+            let count = ran.clone();
+            base.remote()
+                .post(move |handle| {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    handle.loopbreak().unwrap();
+                })
+                .unwrap();
+        }
+        for n in 1..=3 {
+            assert_eq!(base.dispatch().unwrap(), LoopEnd::Break);
+            assert_eq!(ran.load(Ordering::Relaxed), n);
+        }
+    });
+}
+
+#[test]
+fn a_more_urgent_event_goes_before_the_next_message() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        base.priority_init(3).unwrap();
+        let log = Log::new();
+        let sink = log.clone();
+        let urgent = Event::new(&base, -1, What::empty(), move |_, _| sink.push(0)).unwrap();
+        urgent.set_priority(0).unwrap();
+        let (sink, handle, id) = (log.clone(), base.handle(), urgent.id());
+        let (_mailbox, sender) = base
+            .mailbox(move |n: i32| {
+                sink.push(n);
+                handle.activate_now(id, Ready::READ).unwrap();
+            })
+            .unwrap();
+        (1..=3).for_each(|n| sender.send(n).unwrap());
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert_eq!(log.take(), [1, 0, 2, 0, 3, 0]);
+    });
+}
+
+#[test]
+fn remotes_and_senders_outlive_the_loop_and_then_say_so() {
+    each_backend(|bed| {
+        let base = bed.base();
+        let (remote, waker) = (base.remote(), base.waker());
+        let (mailbox, sender) = base.mailbox(|_: i32| {}).unwrap();
+        let event = Event::new(&base, -1, What::empty(), |_, _| {}).unwrap();
+        assert!(!remote.is_gone());
+        drop(base);
+        assert!(remote.is_gone());
+        std::thread::spawn(move || {
+            waker.wake();
+            remote.waker().wake();
+            assert!(matches!(remote.post(|_| unreachable!()), Err(Error::LoopGone)));
+            assert!(matches!(remote.activate(event_id(), Ready::READ), Err(Error::LoopGone)));
+            assert!(matches!(remote.loopexit(), Err(Error::LoopGone)));
+            assert!(matches!(remote.loopbreak(), Err(Error::LoopGone)));
+            assert_eq!(sender.send(1), Err(SendError(1)));
+        })
+        .join()
+        .unwrap();
+        drop((mailbox, event));
+    });
+}
+
+/// Some id of some loop.
+fn event_id() -> event_core::EventId {
+    let base = event_core::EventBase::new().unwrap();
+    Event::new(&base, -1, What::empty(), |_, _| {}).unwrap().id()
+}
+
+#[test]
+fn dropping_remotes_and_senders_does_nothing() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let log = Log::new();
+        let sink = log.clone();
+        let (_mailbox, sender) = base.mailbox(move |n: i32| sink.push(n)).unwrap();
+        drop(base.remote());
+        let other = sender.clone();
+        other.send(1).unwrap();
+        drop(other);
+        sender.send(2).unwrap();
+        drop(sender);
+        base.dispatch().unwrap();
+        assert_eq!(log.take(), [1, 2]);
+    });
+}
