@@ -3,10 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::net::Shutdown;
-use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
 use std::rc::Rc;
-use std::time::Duration;
 
 use bitflags::bitflags;
 
@@ -104,8 +102,8 @@ pub(crate) struct Inner {
     pub(super) rare: RefCell<Option<Box<Rare>>>,
 }
 
-// An idle keep-alive connection holds one of these; with the two reference counts it must stay within 192 bytes.
-const _: () = assert!(size_of::<Inner>() <= 184);
+// An idle keep-alive connection holds one of these: 176 bytes with the two reference counts.
+const _: () = assert!(size_of::<Inner>() <= 160);
 
 impl Inner {
     pub(super) fn new(handle: LoopHandle, fd: RawFd, state: State) -> Inner {
@@ -162,46 +160,9 @@ impl Inner {
         len
     }
 
-    /// Takes a buffer out of its cell until the result is dropped.
-    pub(super) fn borrow<'a>(&'a self, cell: &'a Cell<Buffer>) -> Borrowed<'a> {
-        Borrowed { inner: self, cell, first: self.take_out(cell), buffer: cell.take() }
-    }
-
-    /// Marks the output as out of its cell; whoever is the first says so when it is back.
-    pub(super) fn take_out(&self, cell: &Cell<Buffer>) -> bool {
-        let first = std::ptr::eq(cell, &self.output) && !self.has(State::OUTPUT_OUT);
-        if first {
-            self.set(State::OUTPUT_OUT, true);
-        }
-        first
-    }
-
     /// Whether nothing waits to be sent.
     fn is_flushed(&self) -> bool {
         self.peek_len(&self.output) == 0 && !self.has(State::OUTPUT_OUT)
-    }
-
-    /// Puts a buffer back where it was taken from; what came in the meantime stands behind it. That of a stream that
-    /// was freed meanwhile is dropped.
-    pub(super) fn put_back(&self, cell: &Cell<Buffer>, mut buffer: Buffer) {
-        loop {
-            let mut later = cell.take();
-            if later.is_empty() {
-                break;
-            }
-            // May let go of referenced memory, whose owner may add something again.
-            buffer.add_buffer(&mut later);
-        }
-        if self.is_freed() {
-            drop(buffer);
-        } else {
-            cell.set(buffer);
-        }
-    }
-
-    /// The other end of a pair, unless it is gone.
-    pub(super) fn partner(&self) -> Option<Rc<Inner>> {
-        self.rare(None, |rare| rare.partner.upgrade()).filter(|partner| !partner.is_freed())
     }
 
     pub(super) fn is_closing(&self) -> bool {
@@ -481,44 +442,6 @@ impl Inner {
         self.update();
     }
 
-    /// The other end of a pair may have something for us.
-    pub(super) fn ask_partner(&self) {
-        if self.has(State::PAIR)
-            && let Some(partner) = self.partner()
-        {
-            partner.set(State::BLOCKED, false);
-            if partner.may_write() && partner.peek_len(&partner.output) > 0 {
-                partner.push_unflushed();
-            }
-        }
-    }
-
-    /// Tells the other end of a pair that no more will come: at once if this one is gone, else when that one reads, as
-    /// on a socket.
-    fn end_partner(&self, gone: bool) {
-        let Some(partner) = self.rare(None, |rare| rare.partner.upgrade()) else { return };
-        if partner.is_freed() {
-            return;
-        }
-        if !partner.has(State::EOF) {
-            if gone || partner.has(State::READ_ENABLED) {
-                partner.set(State::UNTOLD_EOF, false);
-                partner.set(State::EOF, true);
-                partner.raise(Due::READ_EOF);
-            } else {
-                partner.set(State::UNTOLD_EOF, true);
-            }
-        }
-        if gone {
-            // What waits there for a reader fails now.
-            partner.set(State::BLOCKED, false);
-            if partner.may_write() && partner.peek_len(&partner.output) > 0 {
-                partner.push_unflushed();
-            }
-        }
-        partner.update();
-    }
-
     /// Input at the library's own bound that nobody took is an event, not a silent stop.
     pub(super) fn check_input_full(&self) {
         if !self.wants_read() || self.due.get().contains(Due::ARRIVED) {
@@ -618,65 +541,6 @@ impl Inner {
         self.input_changed();
     }
 
-    // Time.
-
-    pub(super) fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) {
-        let now = self.handle.cached_now();
-        self.rare_mut(|rare| {
-            rare.read_timeout = read;
-            rare.write_timeout = write;
-            rare.last_read = now;
-        });
-        self.last_write.set(now);
-        self.rearm();
-    }
-
-    pub(super) fn set_deadline(&self, deadline: Time) {
-        self.deadline.set(deadline);
-        self.rearm();
-    }
-
-    pub(super) fn touch_read(&self) {
-        if let Some(rare) = self.rare.borrow_mut().as_mut()
-            && rare.read_timeout.is_some()
-        {
-            rare.last_read = self.handle.cached_now();
-        }
-    }
-
-    pub(super) fn touch_write(&self) {
-        self.last_write.set(self.handle.cached_now());
-    }
-
-    /// When each timeout passes: reading, writing.
-    pub(super) fn timeouts(&self) -> (Time, Time) {
-        let reading = self.may_read();
-        // A connect that gets nowhere is output that waits, whether or not there is any yet.
-        let connecting = self.has(State::CONNECTING) && self.has(State::WRITE_ENABLED);
-        let writing = connecting || self.may_write() && self.peek_len(&self.output) > 0;
-        self.rare((Time::NEVER, Time::NEVER), |rare| {
-            let read = rare.read_timeout.filter(|_| reading);
-            let write = rare.write_timeout.filter(|_| writing);
-            (
-                read.map_or(Time::NEVER, |timeout| rare.last_read.after(timeout)),
-                write.map_or(Time::NEVER, |timeout| self.last_write.get().after(timeout)),
-            )
-        })
-    }
-
-    pub(super) fn true_deadline(&self) -> Time {
-        let (read, write) = self.timeouts();
-        self.deadline.get().min(read).min(write)
-    }
-
-    /// Arms the heap's timer if it would come too late. One that comes too early costs nothing until it fires.
-    pub(super) fn rearm(&self) {
-        let deadline = self.true_deadline();
-        if deadline < self.handle.armed(self.id.get()) {
-            self.handle.arm(self.id.get(), deadline);
-        }
-    }
-
     // What the loop is told.
 
     fn wanted(&self) -> What {
@@ -770,37 +634,6 @@ impl Inner {
             self.handle.sys().close(fd);
         }
         drop((slot, transport, closures, callbacks, buffers));
-    }
-}
-
-/// A buffer out of its cell. However that ends, also by a panic, the bytes go back in their order.
-pub(super) struct Borrowed<'a> {
-    inner: &'a Inner,
-    cell: &'a Cell<Buffer>,
-    first: bool,
-    buffer: Buffer,
-}
-
-impl Deref for Borrowed<'_> {
-    type Target = Buffer;
-
-    fn deref(&self) -> &Buffer {
-        &self.buffer
-    }
-}
-
-impl DerefMut for Borrowed<'_> {
-    fn deref_mut(&mut self) -> &mut Buffer {
-        &mut self.buffer
-    }
-}
-
-impl Drop for Borrowed<'_> {
-    fn drop(&mut self) {
-        self.inner.put_back(self.cell, std::mem::take(&mut self.buffer));
-        if self.first {
-            self.inner.set(State::OUTPUT_OUT, false);
-        }
     }
 }
 

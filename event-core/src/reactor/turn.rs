@@ -539,8 +539,11 @@ impl Core {
         // Called once by any other reason.
         let deliveries = std::mem::take(&mut slot.deliveries).max(1);
         let kind = slot.kind;
-        // Added or held it counts as before; otherwise it counted for being queued, perhaps.
-        let mut recount = !slot.flags.intersects(Flags::ADDED | Flags::HELD);
+        // What counts by itself counts as before; anything else counted for being queued, perhaps.
+        let mut recount = !match slot.callback {
+            Callback::Source(_) => slot.flags.contains(Flags::HELD),
+            _ => slot.flags.contains(Flags::ADDED) && slot.waits(),
+        };
         let callback = match &mut slot.callback {
             Callback::Source(source) => Callback::Source(source.clone()),
             Callback::Token(token) => Callback::Token(*token),
