@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::options::Options;
 use crate::report::{Cell, Report, Table};
-use crate::servers::{Launch, Peer, Server, YARD_STICK, find_tool, scratch_dir};
+use crate::servers::{Launch, Peer, Server, YARD_STICK};
+use crate::tools::{find_tool, scratch_dir};
 use crate::{Outcome, proc};
 
 /// One kind of load.

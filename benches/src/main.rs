@@ -9,6 +9,7 @@ mod proc;
 mod report;
 mod servers;
 mod syscalls;
+mod tools;
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -7,7 +7,8 @@ use std::path::Path;
 use crate::client::Client;
 use crate::options::Options;
 use crate::report::{Cell, Report, Table};
-use crate::servers::{Launch, Peer, Server, find_tool, scratch_file};
+use crate::servers::{Launch, Peer, Server};
+use crate::tools::{find_tool, scratch_file};
 use crate::{Outcome, proc};
 
 /// Pieces of work before the counted ones: everything that happens once has happened then.
