@@ -18,7 +18,7 @@ use crate::{Outcome, proc};
 pub(crate) const YARD_STICK: &str = "bare";
 
 /// The same program once more: what differs between the two is noise.
-const CONTROL: &str = "bare again";
+pub(crate) const CONTROL: &str = "bare again";
 
 /// How long a server may take to say that it is ready; valgrind needs seconds.
 const START: Duration = Duration::from_secs(30);
@@ -193,7 +193,7 @@ impl Drop for Server {
 }
 
 /// The example server.
-pub(crate) fn our_example() -> Outcome<Result<PathBuf, String>> {
+fn our_example() -> Outcome<Result<PathBuf, String>> {
     let what = ["-p", "examples", "--example", "generic_handler"];
     tools::built_by_cargo(&what, "examples/generic_handler")
 }

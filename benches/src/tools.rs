@@ -73,6 +73,22 @@ pub(crate) fn built_by_cargo(what: &[&str], path: &str) -> Outcome<Result<PathBu
     Ok(Err(format!("cargo build --release {} has not been run", what.join(" "))))
 }
 
+/// Builds `peers/DIRECTORY`, a workspace of its own, with cargo; the inner error is why that cannot be done here.
+pub(crate) fn peer_workspace(directory: &str, program: &str) -> Outcome<Result<PathBuf, String>> {
+    let cargo = std::env::var_os("CARGO").map(PathBuf::from).or_else(|| find_tool("cargo"));
+    let Some(cargo) = cargo else { return Ok(Err("no cargo".to_owned())) };
+    let target = scratch_dir()?.join(directory);
+    let output = Command::new(cargo)
+        .args(["build", "--release", "--locked", "--target-dir"])
+        .arg(&target)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(directory))
+        .output()?;
+    if !output.status.success() {
+        return Ok(Err(format!("cargo build of {directory}: {}", complaint(&output.stderr))));
+    }
+    Ok(Ok(target.join("release").join(program)))
+}
+
 /// The line that says most of what a compiler said.
 fn complaint(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
