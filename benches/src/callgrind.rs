@@ -1,9 +1,14 @@
 //! User instructions, counted by valgrind's callgrind: figures that repeat.
 
+use std::ffi::OsString;
+use std::fs;
 use std::path::Path;
 
 use crate::Outcome;
+use crate::client::Client;
 use crate::programs::Program;
+use crate::servers::{Launch, Peer, Server};
+use crate::tools::scratch_file;
 
 /// Two runs of different length; what differs between them is the work of the difference alone.
 pub(crate) struct Lengths {
@@ -31,6 +36,28 @@ pub(crate) fn of_program(
     args: impl Fn(u64) -> Vec<String>,
 ) -> Outcome<f64> {
     lengths.slope(|pieces| collected(&program.run_under(valgrind, &FLAGS, LOG, &args(pieces))?))
+}
+
+/// Instructions for each request of a server, when `depth` requests come in one write.
+pub(crate) fn of_server(peer: &Peer, valgrind: &Path, lengths: &Lengths, depth: usize) -> Outcome<f64> {
+    let batches = lengths.slope(|batches| {
+        let log = scratch_file("callgrind")?;
+        let mut file = OsString::from(LOG);
+        file.push(&log);
+        let mut wrapper: Vec<OsString> = vec![valgrind.into()];
+        wrapper.extend(FLAGS.map(OsString::from));
+        wrapper.push(file);
+        let server = Server::start(peer, &Launch { wrapper, ..Launch::default() })?;
+        let mut client: Client = server.connect()?;
+        for _ in 0..batches {
+            client.get_pipelined(depth)?;
+        }
+        server.stop()?;
+        let text = fs::read_to_string(&log).map_err(|error| format!("valgrind left no log: {error}"))?;
+        fs::remove_file(&log)?;
+        collected(&text)
+    })?;
+    Ok(batches / depth as f64)
 }
 
 /// Finds the sum in callgrind's log.

@@ -49,13 +49,13 @@ const COUNTED: &[&str] =
 
 /// How many are ready in a wait, and whether the loop is entered once or for every pass.
 #[derive(Clone, Copy)]
-struct Shape {
+pub(crate) struct Shape {
     ready: u64,
     how: &'static str,
 }
 
-const MANY: Shape = Shape { ready: 100, how: "stay" };
-const ONE: Shape = Shape { ready: 1, how: "stay" };
+pub(crate) const MANY: Shape = Shape { ready: 100, how: "stay" };
+pub(crate) const ONE: Shape = Shape { ready: 1, how: "stay" };
 const ONE_A_PASS: Shape = Shape { ready: 1, how: "pass" };
 
 /// Bytes passed on in the two runs under strace and under callgrind.
@@ -172,4 +172,9 @@ fn of_events(program: &Program, shape: Shape) -> Outcome<f64> {
     callgrind::of_program(program, &valgrind, &INSTRUCTIONS, |writes| {
         args(pairs, shape.ready, writes, shape.how)
     })
+}
+
+/// User instructions for each event of our own program.
+pub(crate) fn our_instructions(shape: Shape) -> Outcome<f64> {
+    of_events(&Program::build(&OURS)?, shape)
 }

@@ -5,6 +5,7 @@ mod callgrind;
 mod client;
 mod dispatch;
 mod http;
+mod instructions;
 mod memory;
 mod options;
 mod posts;
@@ -54,6 +55,7 @@ fn measure(options: &Options) -> Outcome<Report> {
         Command::Allocs => allocs::run(options, &mut report)?,
         Command::Dispatch => dispatch::run(options, &mut report)?,
         Command::Http => http::run(options, &mut report)?,
+        Command::Instructions => instructions::run(options, &mut report)?,
         Command::Memory => memory::run(options, &mut report)?,
         Command::Posts => posts::run(options, &mut report)?,
         Command::Syscalls => syscalls::run(options, &mut report)?,

@@ -10,6 +10,7 @@ usage: cargo run --release -p benches -- MEASUREMENT [OPTIONS]
 MEASUREMENT is one of
   http, syscalls, allocs, memory   of HTTP servers
   dispatch, timers, posts          of event loops
+  instructions                     our own, held against instructions.tsv
 
   --rounds N             http, dispatch, timers, posts: interleaved rounds (5)
   --seconds S            http: whole seconds of load in a round (2)
@@ -19,6 +20,7 @@ MEASUREMENT is one of
   --only A,B             only these servers or programs, by name
   --server NAME=PATH     one more server: a program that takes ADDR:PORT, say an older build (repeatable);
                          of dispatch, timers and posts: an older build of target/release/ours
+  --update               instructions: write instructions.tsv anew
   --json FILE            also write the figures as JSON";
 
 /// One of the measurements.
@@ -27,6 +29,7 @@ pub(crate) enum Command {
     Allocs,
     Dispatch,
     Http,
+    Instructions,
     Memory,
     Posts,
     Syscalls,
@@ -34,14 +37,23 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    const ALL: [Self; 7] =
-        [Self::Allocs, Self::Dispatch, Self::Http, Self::Memory, Self::Posts, Self::Syscalls, Self::Timers];
+    const ALL: [Self; 8] = [
+        Self::Allocs,
+        Self::Dispatch,
+        Self::Http,
+        Self::Instructions,
+        Self::Memory,
+        Self::Posts,
+        Self::Syscalls,
+        Self::Timers,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Allocs => "allocs",
             Self::Dispatch => "dispatch",
             Self::Http => "http",
+            Self::Instructions => "instructions",
             Self::Memory => "memory",
             Self::Posts => "posts",
             Self::Syscalls => "syscalls",
@@ -71,6 +83,8 @@ pub(crate) struct Options {
     /// Further servers: name and program.
     pub(crate) servers: Vec<(String, PathBuf)>,
     pub(crate) json: Option<PathBuf>,
+    /// Write down what is measured instead of complaining about it.
+    pub(crate) update: bool,
 }
 
 impl Options {
@@ -86,8 +100,13 @@ impl Options {
             only: Vec::new(),
             servers: Vec::new(),
             json: None,
+            update: false,
         };
         while let Some(arg) = args.next() {
+            if arg == "--update" {
+                options.update = true;
+                continue;
+            }
             let value = args.next().ok_or_else(|| format!("{arg} needs a value, or is unknown"))?;
             match arg.as_str() {
                 "--connections" => {

@@ -52,7 +52,7 @@ impl Peer {
             peers.push(Self { name: "libevent".into(), program, told_to_close: false });
         }
         if wanted("event-http") {
-            peers.push(Self { name: "event-http".into(), program: our_example()?, told_to_close: false });
+            peers.push(Self::ours()?);
         }
         for (name, path) in &options.servers {
             let program = if path.is_file() { Ok(path.clone()) } else { Err("no such file".to_owned()) };
@@ -64,6 +64,11 @@ impl Peer {
             }
         }
         Ok(peers)
+    }
+
+    /// Our own example server.
+    pub(crate) fn ours() -> Outcome<Self> {
+        Ok(Self { name: "event-http".into(), program: our_example()?, told_to_close: false })
     }
 
     /// The program, or an error that says why there is none.
