@@ -10,7 +10,7 @@ use std::time::Duration;
 use event_core::Timer;
 use event_core::testing::Call;
 use event_http::{Completion, Limits, Reply, Request};
-use tests::http::{PAGE, answers, each_simulated_web, each_socket_web, each_web};
+use tests::http::{PAGE, answers, each_simulated_web, each_web};
 
 fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -199,7 +199,7 @@ fn big_answers_to_a_pipelined_batch_wait_for_the_reader() {
 
 #[test]
 fn one_answer_may_be_larger_than_what_a_stream_may_hold() {
-    each_socket_web(|web| {
+    each_web(|web| {
         web.server.set_gencb(|req: Request| req.send_reply(200, None, vec![b'x'; 20 << 20]));
         let client = web.client();
         client.write((get("/") + &get("/")).as_bytes());
