@@ -444,3 +444,21 @@ fn a_port_that_is_taken_is_one_clear_line() {
         assert_eq!(web.base.dispatch().unwrap(), LoopEnd::Empty);
     });
 }
+
+#[test]
+fn what_came_behind_the_last_request_makes_its_late_answer_linger() {
+    each_simulated_web(|web| {
+        let kept = web.keep();
+        let client = web.client();
+        client.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        web.settle(&client);
+        client.write(b"GET /more HTTP/1.1\r\n");
+        web.settle(&client);
+        kept.borrow_mut().remove(0).send_reply(200, None, PAGE).unwrap();
+        assert!(web.settle(&client).ends_with(PAGE));
+        assert_eq!((client.is_ended(), web.server.connection_count()), (true, 1));
+        client.finish();
+        web.settle(&client);
+        assert_eq!(web.server.connection_count(), 0);
+    });
+}

@@ -289,3 +289,20 @@ fn answers_that_are_held_back_are_bounded_together() {
         assert!(first.send_reply(200, None, "late").unwrap_err().is_client_gone());
     });
 }
+
+#[test]
+fn a_client_that_sends_on_while_enough_is_out_is_not_read() {
+    each_simulated_web(|web| {
+        let kept = web.keep();
+        let client = web.client();
+        client.write(get("/").repeat(17).as_bytes());
+        web.settle(&client);
+        let mut sent = 0;
+        for _ in 0..100 {
+            sent += client.write_some(get("/").repeat(100).as_bytes());
+            web.bed.settle(&mut web.base);
+        }
+        assert!(sent < 150_000, "{sent} bytes were taken");
+        assert_eq!(kept.borrow().len(), 17);
+    });
+}
