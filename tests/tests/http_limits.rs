@@ -256,6 +256,20 @@ fn zero_means_zero_and_none_no_limit() {
 }
 
 #[test]
+fn nothing_lingers_behind_a_client_that_has_finished() {
+    each_simulated_web(|web| {
+        let kept = web.keep();
+        let client = web.client();
+        client.write(&[GET, b"GET /part"].concat());
+        client.finish();
+        web.settle(&client);
+        kept.borrow_mut().remove(0).send_reply(200, None, PAGE).unwrap();
+        assert!(web.settle(&client).ends_with(PAGE));
+        assert_eq!((client.is_ended(), web.server.connection_count()), (true, 0));
+    });
+}
+
+#[test]
 fn a_time_that_no_clock_can_show_is_no_limit() {
     each_simulated_web(|web| {
         web.page();
@@ -353,6 +367,11 @@ fn a_graceful_stop_inside_a_handler_answers_it_and_closes() {
             web.until(&client, |_, ended| ended);
             let answer = client.text();
             assert!(answer.ends_with(PAGE) && answer.matches("HTTP/1.1").count() == 1, "{answer}");
+            assert_eq!(
+                web.server.connection_count(),
+                1,
+                "it lingers: more of the client's may be on its way"
+            );
             client.finish();
             web.until_connections(0);
             drop(client);
@@ -423,5 +442,23 @@ fn a_port_that_is_taken_is_one_clear_line() {
         // The failed one has left nothing behind.
         web.server.free();
         assert_eq!(web.base.dispatch().unwrap(), LoopEnd::Empty);
+    });
+}
+
+#[test]
+fn what_came_behind_the_last_request_makes_its_late_answer_linger() {
+    each_simulated_web(|web| {
+        let kept = web.keep();
+        let client = web.client();
+        client.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        web.settle(&client);
+        client.write(b"GET /more HTTP/1.1\r\n");
+        web.settle(&client);
+        kept.borrow_mut().remove(0).send_reply(200, None, PAGE).unwrap();
+        assert!(web.settle(&client).ends_with(PAGE));
+        assert_eq!((client.is_ended(), web.server.connection_count()), (true, 1));
+        client.finish();
+        web.settle(&client);
+        assert_eq!(web.server.connection_count(), 0);
     });
 }

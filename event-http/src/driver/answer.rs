@@ -121,9 +121,7 @@ impl Connection {
             if exchange.state != State::Waiting {
                 return Err(Caller::ReplyEnded.into());
             }
-            let mut to = exchange.to;
-            to.close |= core.is_unread(seq);
-            to
+            exchange.to
         };
         let content_type = self.server.content_type();
         let mut written = Err(Caller::LateReply.into());
@@ -190,7 +188,7 @@ impl Connection {
     }
 
     /// A piece of an answer.
-    pub(crate) fn chunk(&self, seq: Seq, piece: Buffer) -> Result<(), Error> {
+    pub(crate) fn chunk(&self, seq: Seq, mut piece: Buffer) -> Result<(), Error> {
         self.admit()?;
         if piece.is_empty() {
             return Ok(());
@@ -199,10 +197,21 @@ impl Connection {
         let mode = self.core.borrow_mut().take_body(seq, len)?;
         match mode {
             Mode::Nothing => {}
+            Mode::Chunked if piece.len() <= COPY_BODY => {
+                self.append(seq, piece.len() + 20, |out| {
+                    encode::chunk_start(out, len);
+                    piece.chunks().for_each(|chunk| out.extend_from_slice(chunk));
+                    out.extend_from_slice(encode::CHUNK_END);
+                })?;
+            }
             Mode::Chunked => {
-                self.append(seq, 20, |out| encode::chunk_start(out, len))?;
-                self.append_buffer(seq, piece)?;
-                self.append(seq, 2, |out| out.extend_from_slice(encode::CHUNK_END))?;
+                // Framed before it is appended: moving the piece may drop a block of the program's, which may write.
+                let mut framed = Vec::with_capacity(20);
+                encode::chunk_start(&mut framed, len);
+                let mut framed = Buffer::from(framed);
+                framed.add_buffer(&mut piece);
+                framed.add(encode::CHUNK_END);
+                self.append_buffer(seq, framed)?;
             }
             Mode::Length(_) | Mode::UntilClose => self.append_buffer(seq, piece)?,
         }
@@ -242,9 +251,6 @@ impl Connection {
     }
 
     pub(super) fn finish(self: &Rc<Self>, seq: Seq) -> Result<(), Error> {
-        if self.core.borrow().is_unread(seq) {
-            self.lingers.set(true);
-        }
         let finished = self.core.borrow_mut().finish(seq);
         if finished.is_ok() {
             self.mark(seq, Progress::Pending, Progress::Ended);

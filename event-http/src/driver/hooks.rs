@@ -84,14 +84,7 @@ impl Connection {
     pub(super) fn run_gone_hooks(&self, gone: Gone) {
         let Some(mut hooks) = self.hooks.take() else { return };
         let pending = hooks.0.iter_mut().filter(|hook| hook.progress == Progress::Pending);
-        let callbacks: Vec<_> = pending
-            .filter_map(|hook| {
-                if gone == Gone::Reset {
-                    hook.raise_flag();
-                }
-                hook.take_gone()
-            })
-            .collect();
+        let callbacks: Vec<_> = pending.filter_map(|hook| hook.take_gone()).collect();
         self.hooks.set(Some(hooks));
         for callback in callbacks {
             guarded("on_client_gone", || callback(gone));

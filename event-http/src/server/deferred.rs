@@ -10,6 +10,7 @@ use event_core::{Buffer, LoopHandle, Mailbox, Sender};
 
 use crate::error::{Caller, Error, Ours};
 use crate::head::Headers;
+use crate::server::request::check_status;
 use crate::server::{Hook, Inner, Reply, Request};
 
 /// What a token's holder asks for.
@@ -215,10 +216,6 @@ impl fmt::Debug for DeferredReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeferredReply").field("is_gone", &self.is_gone()).finish_non_exhaustive()
     }
-}
-
-fn check_status(status: u16) -> Result<(), Error> {
-    if (100..=999).contains(&status) { Ok(()) } else { Err(Caller::Status.into()) }
 }
 
 /// The way into the server's mailbox, made on first use; `None` if the loop or the server is gone.
