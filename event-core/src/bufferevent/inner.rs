@@ -1,6 +1,6 @@
 //! The object behind a stream's handles: its state, and every call that changes it from outside the loop's step.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fmt;
 use std::net::Shutdown;
 use std::os::fd::RawFd;
@@ -56,6 +56,8 @@ bitflags! {
         const REGISTERED = 0x4_0000;
         /// The output is over its bound, and the callbacks were or will be told.
         const OVERFULL = 0x8_0000;
+        /// Keeps the loop running whatever it does: `set_held`.
+        const PINNED = 0x10_0000;
     }
 }
 
@@ -99,11 +101,11 @@ pub(crate) struct Inner {
     pub(super) callbacks: Cell<Option<Box<dyn Callbacks>>>,
     pub(super) input: Cell<Buffer>,
     pub(super) output: Cell<Buffer>,
-    pub(super) rare: RefCell<Option<Box<Rare>>>,
+    pub(super) rare: Cell<Option<Box<Rare>>>,
 }
 
-// An idle keep-alive connection holds one of these: 176 bytes with the two reference counts.
-const _: () = assert!(size_of::<Inner>() <= 160);
+// An idle keep-alive connection holds one of these: 168 bytes with the two reference counts.
+const _: () = assert!(size_of::<Inner>() <= 152);
 
 impl Inner {
     pub(super) fn new(handle: LoopHandle, fd: RawFd, state: State) -> Inner {
@@ -120,7 +122,7 @@ impl Inner {
             callbacks: Cell::new(None),
             input: Cell::new(Buffer::new()),
             output: Cell::new(Buffer::new()),
-            rare: RefCell::new(None),
+            rare: Cell::new(None),
         }
     }
 
@@ -142,15 +144,30 @@ impl Inner {
 
     /// Reads from the rare part; `default` is what a stream without one has.
     pub(super) fn rare<T>(&self, default: T, read: impl FnOnce(&Rare) -> T) -> T {
-        match &*self.rare.borrow() {
+        let rare = self.rare.take();
+        let result = match &rare {
             Some(rare) => read(rare),
             None => default,
-        }
+        };
+        self.rare.set(rare);
+        result
     }
 
-    /// Changes the rare part, making it if need be. `change` runs under a borrow: it must not drop what users gave.
+    /// Changes the rare part, making it if need be. It is taken out meanwhile: `change` is ours and drops nothing that
+    /// users gave.
     pub(super) fn rare_mut<T>(&self, change: impl FnOnce(&mut Rare) -> T) -> T {
-        change(self.rare.borrow_mut().get_or_insert_default())
+        let mut rare = self.rare.take().unwrap_or_default();
+        let result = change(&mut rare);
+        self.rare.set(Some(rare));
+        result
+    }
+
+    /// Changes the rare part if there is one.
+    pub(super) fn rare_if<T>(&self, change: impl FnOnce(&mut Rare) -> T) -> Option<T> {
+        let mut rare = self.rare.take()?;
+        let result = change(&mut rare);
+        self.rare.set(Some(rare));
+        Some(result)
     }
 
     pub(super) fn peek_len(&self, cell: &Cell<Buffer>) -> usize {
@@ -311,9 +328,7 @@ impl Inner {
     }
 
     fn take_closures(&self) -> Option<impl Sized + use<>> {
-        let mut rare = self.rare.borrow_mut();
-        let rare = rare.as_mut()?;
-        Some((rare.read_cb.take(), rare.write_cb.take(), rare.event_cb.take()))
+        self.rare_if(|rare| (rare.read_cb.take(), rare.write_cb.take(), rare.event_cb.take()))
     }
 
     // Output.
@@ -483,6 +498,14 @@ impl Inner {
         }
     }
 
+    pub(super) fn set_held(&self, held: bool) {
+        self.set(State::PINNED, held);
+        // Reading holds the loop as a rule, and a step ends with an update of its own.
+        if held != self.has(State::HELD) && !self.has(State::IN_STEP) {
+            self.update();
+        }
+    }
+
     /// Queues something for the stream's callbacks, for the next turn.
     pub(super) fn raise(&self, due: Due) {
         self.due.set(self.due.get() | due);
@@ -603,7 +626,7 @@ impl Inner {
             }
         }
         let held = self.wants_read()
-            || self.has(State::CONNECTING)
+            || self.has(State::CONNECTING | State::PINNED)
             || self.may_write() && self.peek_len(&self.output) > 0;
         if held != self.has(State::HELD) {
             self.set(State::HELD, held);
@@ -626,7 +649,7 @@ impl Inner {
             self.end_partner(true);
         }
         let fd = self.fd.replace(-1);
-        let transport = self.rare.borrow_mut().as_mut().and_then(|rare| rare.transport.take());
+        let transport = self.rare_if(|rare| rare.transport.take()).flatten();
         let closures = self.take_closures();
         let callbacks = self.callbacks.take();
         let buffers = (self.input.take(), self.output.take());

@@ -371,6 +371,12 @@ impl BufferEvent {
         self.inner.set_deadline(time);
     }
 
+    /// Whether the stream keeps the loop running even if it neither reads nor has anything to send: while its owner
+    /// waits for something else. Off at first.
+    pub fn set_held(&self, held: bool) {
+        self.inner.set_held(held);
+    }
+
     /// Runs the read or write callback in the next turn, whatever the buffers hold.
     ///
     /// # Errors

@@ -411,7 +411,7 @@ impl Inner {
         if self.call(|callbacks, bev| callbacks.on_read(bev)) {
             return;
         }
-        let cb = self.rare.borrow_mut().as_mut().and_then(|rare| rare.read_cb.take());
+        let cb = self.rare_if(|rare| rare.read_cb.take()).flatten();
         let Some(mut cb) = cb else { return };
         self.set(State::LENT, true);
         cb(&BufferEvent { inner: self.clone() });
@@ -422,7 +422,7 @@ impl Inner {
         if self.call(|callbacks, bev| callbacks.on_write(bev)) {
             return;
         }
-        let cb = self.rare.borrow_mut().as_mut().and_then(|rare| rare.write_cb.take());
+        let cb = self.rare_if(|rare| rare.write_cb.take()).flatten();
         let Some(mut cb) = cb else { return };
         self.set(State::LENT, true);
         cb(&BufferEvent { inner: self.clone() });
@@ -433,7 +433,7 @@ impl Inner {
         if self.call(|callbacks, bev| callbacks.on_event(bev, event)) {
             return;
         }
-        let cb = self.rare.borrow_mut().as_mut().and_then(|rare| rare.event_cb.take());
+        let cb = self.rare_if(|rare| rare.event_cb.take()).flatten();
         match cb {
             Some(mut cb) => {
                 self.set(State::LENT, true);

@@ -23,11 +23,11 @@ impl Inner {
     }
 
     pub(super) fn touch_read(&self) {
-        if let Some(rare) = self.rare.borrow_mut().as_mut()
-            && rare.read_timeout.is_some()
-        {
-            rare.last_read = self.handle.cached_now();
-        }
+        self.rare_if(|rare| {
+            if rare.read_timeout.is_some() {
+                rare.last_read = self.handle.cached_now();
+            }
+        });
     }
 
     pub(super) fn touch_write(&self) {

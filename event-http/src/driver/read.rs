@@ -40,7 +40,7 @@ impl Connection {
 
     pub(super) fn serve(self: &Rc<Self>, input: &mut BufferGuard) {
         let mut rules = self.server.rules();
-        let mut incoming = self.incoming.take();
+        let mut incoming = self.take_incoming();
         let mut fresh: Option<Incoming> = None;
         let mut served = 0;
         while self.stage.get() == Stage::Open && !self.bev.is_freed() {
@@ -68,7 +68,7 @@ impl Connection {
                 }
                 Step::End { seq: ended, trailers } => {
                     input.drain(consumed);
-                    let request = fresh.take().or_else(|| incoming.take().map(|boxed| *boxed));
+                    let request = fresh.take().or_else(|| incoming.take());
                     let Some(Incoming { seq, head, body }) = request else { return self.free() };
                     debug_assert_eq!(seq, ended, "a request ends before the next begins");
                     self.server.serve(Request::new(self.clone(), seq, head, body, trailers));
@@ -121,7 +121,9 @@ impl Connection {
                 }
             }
         }
-        self.incoming.set(fresh.map(Box::new).or(incoming));
+        if let Some(request) = fresh.or(incoming) {
+            self.extra(|extra| extra.incoming = Some(request));
+        }
     }
 
     /// Reads nothing until an answer has left.
@@ -158,12 +160,10 @@ impl Connection {
         let len = input.len();
         input.clear();
         drop(input);
-        if let Some(mut linger) = self.linger.take() {
-            let goes_on = linger.discard(len, self.server.handle.elapsed());
-            self.linger.set(Some(linger));
-            if !goes_on {
-                self.free();
-            }
+        let now = self.server.handle.elapsed();
+        let goes_on = self.extra(|extra| extra.linger.as_mut().is_none_or(|l| l.discard(len, now)));
+        if !goes_on {
+            self.free();
         }
     }
 }
