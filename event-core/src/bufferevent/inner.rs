@@ -373,7 +373,11 @@ impl Inner {
             self.fail(Cause::OutputFull, Due::ERROR);
         }
         self.set(State::OVERFULL, over_full);
-        if self.may_write() && !self.has(State::BLOCKED | State::IN_STEP) {
+        if self.has(State::IN_STEP) {
+            // The step sends it, and ends with an update.
+            return;
+        }
+        if self.may_write() && !self.has(State::BLOCKED) {
             self.push_unflushed();
         }
         self.update();

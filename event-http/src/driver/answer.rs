@@ -107,12 +107,13 @@ impl Connection {
         }
     }
 
-    /// Writes the head of an answer.
+    /// Writes the head of an answer, and behind it `body` if the answer has one on the wire.
     pub(super) fn reply_head(
         &self,
         seq: Seq,
         head: &ReplyHead<'_>,
         payload: Payload,
+        body: Option<&Buffer>,
     ) -> Result<Delivery, Error> {
         self.admit()?;
         let to = {
@@ -132,6 +133,11 @@ impl Connection {
                 let automatic = Automatic { date, content_type: content_type.as_deref() };
                 written = encode::reply_head(out, to, head, payload, automatic);
             });
+            if let (Ok(delivery), Some(body)) = (&written, body)
+                && delivery.mode != Mode::Nothing
+            {
+                body.chunks().for_each(|chunk| out.extend_from_slice(chunk));
+            }
         })?;
         let delivery = written?;
         self.core.borrow_mut().start_reply(seq, delivery, self.server.handle.elapsed())?;
@@ -140,12 +146,15 @@ impl Connection {
 
     /// A whole answer.
     pub(crate) fn reply(self: &Rc<Self>, seq: Seq, head: &ReplyHead<'_>, body: Buffer) -> Result<(), Error> {
-        let delivery = self.reply_head(seq, head, Payload::Whole(body.len() as u64))?;
+        let len = body.len() as u64;
+        let small = body.len() <= COPY_BODY;
+        let delivery = self.reply_head(seq, head, Payload::Whole(len), small.then_some(&body))?;
         let mut result = Ok(());
-        if delivery.mode != Mode::Nothing && !body.is_empty() {
-            result = self.body(seq, body, delivery.mode);
-        } else {
-            drop(body);
+        if let Mode::Length(_) = delivery.mode {
+            self.core.borrow_mut().take_body(seq, len)?;
+            if !small {
+                result = self.append_buffer(seq, body);
+            }
         }
         self.finish(seq).and(result)
     }
@@ -182,7 +191,7 @@ impl Connection {
 
     /// Begins an answer in pieces.
     pub(crate) fn reply_start(&self, seq: Seq, head: &ReplyHead<'_>) -> Result<Mode, Error> {
-        let mode = self.reply_head(seq, head, Payload::Stream)?.mode;
+        let mode = self.reply_head(seq, head, Payload::Stream, None)?.mode;
         self.arm_outside();
         Ok(mode)
     }
@@ -217,16 +226,6 @@ impl Connection {
         }
         self.arm_outside();
         Ok(())
-    }
-
-    pub(super) fn body(&self, seq: Seq, body: Buffer, mode: Mode) -> Result<(), Error> {
-        debug_assert!(matches!(mode, Mode::Length(_)), "a whole body has a length");
-        self.core.borrow_mut().take_body(seq, body.len() as u64)?;
-        if body.len() <= COPY_BODY {
-            self.append(seq, body.len(), |out| body.chunks().for_each(|chunk| out.extend_from_slice(chunk)))
-        } else {
-            self.append_buffer(seq, body)
-        }
     }
 
     /// The answer is complete.
