@@ -4,13 +4,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 
 use event_core::Listener;
 use event_core::testing::{Call, Faults};
 use event_http::{Request, Server};
-use tests::http::each_web;
+use tests::http::{each_socket_web, each_web};
 use tests::{Peer, each_backend};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -149,5 +150,32 @@ fn a_body_of_tiny_chunks_takes_memory_in_proportion() {
         let (len, pieces) = seen.get();
         assert_eq!(len, 10_000);
         assert!(pieces < 50, "{pieces} pieces");
+    });
+}
+
+// `Server::free` closed its connections one after the other, and what a callback of the first had captured panicked when
+// it was dropped. The others stayed open for good: the server counted as freed, and nothing watched them any more.
+#[test]
+fn a_drop_that_panics_while_a_server_is_freed_leaves_nothing_open() {
+    each_socket_web(|web| {
+        let kept = web.keep();
+        let clients = [web.client(), web.client(), web.client()];
+        for client in &clients {
+            client.write(GET);
+        }
+        web.bed.run_until(&mut web.base, || kept.borrow().len() == 3);
+        let told = Rc::new(Cell::new(0));
+        for request in kept.borrow().iter() {
+            let (mine, count) = (Mine, told.clone());
+            request.on_client_gone(move |_| drop(mine));
+            request.on_complete(move |_| count.set(count.get() + 1));
+        }
+        let _ = catch_unwind(AssertUnwindSafe(|| web.server.free()));
+        assert_eq!(web.server.connection_count(), 0);
+        for client in &clients {
+            web.until(client, |_, ended| ended);
+        }
+        web.bed.run_until(&mut web.base, || told.get() == 3);
+        kept.take();
     });
 }
