@@ -427,15 +427,22 @@ impl Connection {
     /// Closes now.
     pub(crate) fn close(&self, server_gone: bool) {
         self.settle_hooks();
-        self.over(if server_gone { Stage::ServerGone } else { Stage::Closed });
-        self.free();
+        let stage = if server_gone { Stage::ServerGone } else { Stage::Closed };
+        self.set_over(stage);
+        // First: what drops after it is the program's, and may panic.
+        self.bev.free();
+        self.over(stage);
+    }
+
+    fn set_over(&self, stage: Stage) {
+        if !matches!(self.stage.get(), Stage::Closed | Stage::ServerGone) {
+            self.stage.set(stage);
+        }
     }
 
     /// The connection has ended; its requests' hooks run in the loop's next turn.
     fn over(&self, stage: Stage) {
-        if !matches!(self.stage.get(), Stage::Closed | Stage::ServerGone) {
-            self.stage.set(stage);
-        }
+        self.set_over(stage);
         let unfinished = self.take_incoming();
         let key = self.key.replace(u32::MAX);
         if key != u32::MAX {
@@ -445,12 +452,12 @@ impl Connection {
             Stage::ServerGone => Completion::ServerGone,
             _ => Completion::ClientGone,
         };
+        // Whoever was to hear of it has heard.
+        let mut unheard = Vec::new();
         for mut hook in self.take_hooks(|_| true) {
-            // Whoever was to hear of it has heard.
-            let unheard = hook.take_gone();
+            unheard.extend(hook.take_gone());
             self.server.queue_hook(hook, completion);
-            drop(unheard);
         }
-        drop(unfinished);
+        drop((unheard, unfinished));
     }
 }

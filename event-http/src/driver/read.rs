@@ -26,6 +26,9 @@ impl Connection {
         self.serve(&mut input);
         drop(input);
         self.pumping.set(false);
+        if self.stage.get() == Stage::Open && !self.reads_on() {
+            let _ = self.bev.enable(Direction::READ);
+        }
         if self.stage.get() == Stage::Open && self.finished.get() && !self.reads_on() {
             self.end_of_input();
         }
@@ -76,7 +79,9 @@ impl Connection {
                     // The handler may have changed them.
                     rules = self.server.rules();
                     if served == REQUESTS_PER_VISIT && !input.is_empty() {
-                        // The rest waits a turn.
+                        // The rest waits a turn, and more is read only behind it: a client that sends faster than it is
+                        // served would fill the input.
+                        self.bev.disable(Direction::READ);
                         self.yields.set(self.bev.trigger(Direction::READ).is_ok());
                         break;
                     }
@@ -132,10 +137,9 @@ impl Connection {
         self.bev.disable(Direction::READ);
     }
 
-    /// Reads on in the next turn, on a fresh stack.
+    /// Goes on in the next turn, on a fresh stack, with what lies here; more is read behind it.
     pub(super) fn resume(&self) {
         self.paused.set(false);
-        let _ = self.bev.enable(Direction::READ);
         self.yields.set(self.bev.trigger(Direction::READ).is_ok());
     }
 
