@@ -82,6 +82,20 @@ pub fn address_argument(default: &str) -> SocketAddr {
     })
 }
 
+/// The first argument, or `default` without one, as a name or number and a port. Ends the program if it is none.
+pub fn host_and_port_argument(default: &str) -> (String, u16) {
+    let text = std::env::args().nth(1).unwrap_or_else(|| default.to_owned());
+    let parts = text.rsplit_once(':').and_then(|(host, port)| {
+        // An IPv6 address stands in brackets, which are no part of it.
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        Some((host.to_owned(), port.parse().ok()?))
+    });
+    parts.unwrap_or_else(|| {
+        eprintln!("{text} is not an address: give a name or an IP and a port, such as {default}");
+        std::process::exit(1)
+    })
+}
+
 /// An address as people write it.
 pub fn text(address: &Address) -> String {
     match address {
