@@ -200,7 +200,8 @@ impl LoopHandle {
         self.reactor.running_event.get()
     }
 
-    /// Sets how many priorities there are; 0 is the most urgent, and new events get the middle one. At least 1.
+    /// Sets how many priorities there are; 0 is the most urgent, and new events get the middle one. At least 1. Events of
+    /// a priority that is no more are of the least urgent one from here on.
     ///
     /// # Errors
     /// - `Error::Invalid` while activations are queued, so not in a callback that has company.
@@ -366,7 +367,10 @@ impl LoopHandle {
     /// end, or something more urgent is active.
     pub(crate) fn must_yield(&self, id: EventId) -> bool {
         let core = self.reactor.core.borrow();
-        let more_urgent = |slot: &Slot| core.queues.most_urgent().is_some_and(|at| at < slot.priority.into());
+        // Of a priority that is no more, it stands in the least urgent queue.
+        let least = core.queues.priorities() - 1;
+        let own = |slot: &Slot| usize::from(slot.priority).min(least);
+        let more_urgent = |slot: &Slot| core.queues.most_urgent().is_some_and(|at| at < own(slot));
         self.reactor.stop.get() || core.slots.get(id.0).is_some_and(more_urgent)
     }
 
