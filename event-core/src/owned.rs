@@ -27,6 +27,9 @@ impl Source for Registered {
         self.0.clone().run(handle, ready);
     }
 
+    /// Whoever frees it has its reasons and its own way.
+    fn let_go(self: Rc<Self>) {}
+
     fn teardown(self: Rc<Self>) {
         self.0.clone().loop_gone();
     }

@@ -77,15 +77,18 @@ impl LoopHandle {
         self.touched()
     }
 
-    /// Frees an event. Its id is stale from here on; its callback is dropped at once, or, if it is running, after it
-    /// returns. Freeing a stale id is harmless. O(log n).
+    /// Frees an event, or the stream or listener whose id it is (as [`running_event`](Self::running_event) gives it). The
+    /// id is stale from here on; its callback is dropped at once, or, if it is running, after it returns. Freeing a stale
+    /// id is harmless. O(log n).
     ///
     /// # Errors
     /// - `Error::LoopGone` if the `EventBase` was dropped, and with it the event.
     #[doc(alias = "event_free")]
     pub fn free(&self, id: EventId) -> Result<(), Error> {
-        let slot = self.remove_slot(id.0);
-        drop(slot);
+        match self.remove_slot(id.0) {
+            Some(Slot { callback: Callback::Source(source), .. }) => source.let_go(),
+            slot => drop(slot),
+        }
         if self.is_gone() { Err(Error::LoopGone) } else { self.touched() }
     }
 

@@ -36,6 +36,11 @@ pub(crate) trait Source {
     /// The kernel lost the fd behind our back.
     fn lost(self: Rc<Self>) {}
 
+    /// Its slot was freed by its id.
+    fn let_go(self: Rc<Self>) {
+        self.teardown();
+    }
+
     /// The object ends now: moves every callback out, drops it, closes what it owns. Called when the loop is dropped
     /// and when one of the object's callbacks has panicked.
     fn teardown(self: Rc<Self>);
