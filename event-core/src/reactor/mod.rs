@@ -35,19 +35,17 @@ struct WaitHook {
     after: Box<dyn Fn()>,
 }
 
-/// An activation that was asked for in this turn and runs in the next.
-struct Later {
-    key: Key,
-    ready: Ready,
-}
-
 /// Everything that changes together. Borrowed for single statements and blocks that call nothing of the user's.
 pub(crate) struct Core {
     pub(crate) slots: Slots<Slot>,
     fds: FdMap,
     heap: Heap,
     queues: Queues,
-    later: Vec<Later>,
+    /// Events that are activated for the next turn, in order; their reasons stand in their slots. One that was taken back
+    /// stays until the list is moved or swept, and does not count.
+    later: Vec<Key>,
+    /// How many of those count.
+    later_live: usize,
     /// Fds whose interest is handed to the kernel before the next wait.
     dirty: Vec<i32>,
     /// The first event of each signal, by slot index.
@@ -118,6 +116,7 @@ impl LoopHandle {
             heap: Heap::new(),
             queues: Queues::new(),
             later: Vec::new(),
+            later_live: 0,
             dirty: Vec::new(),
             signals: Vec::new(),
             due: Vec::new(),
@@ -274,7 +273,7 @@ impl LoopHandle {
     /// When the next timer is due, or now if work is queued; `None` if neither.
     pub fn next_deadline(&self) -> Option<Instant> {
         let core = self.reactor.core.borrow();
-        let queued = core.queues.most_urgent().is_some() || !core.later.is_empty();
+        let queued = core.queues.most_urgent().is_some() || core.later_live > 0;
         if queued || !self.reactor.flush_list.borrow().is_empty() {
             return Some(self.to_instant(self.reactor.now.get()));
         }
@@ -410,6 +409,7 @@ impl LoopHandle {
             let mut core = reactor.core.borrow_mut();
             core.queues.clear();
             core.later.clear();
+            core.later_live = 0;
         }
         reactor.keep.set(0);
         let unflushed = reactor.flush_list.take();

@@ -116,6 +116,8 @@ pub(crate) struct Slot {
     pub(crate) kind: Kind,
     /// The reasons of the queued activation.
     pub(crate) active: Ready,
+    /// The reasons of the activation for the next turn.
+    pub(crate) later: Ready,
     pub(crate) flags: Flags,
     pub(crate) priority: u8,
 }
