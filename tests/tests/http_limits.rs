@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use event_core::LoopEnd;
+use event_core::{BufferEvent, LoopEnd};
 use event_http::{Limits, Request};
 use tests::http::{Client, PAGE, Web, each_simulated_web, each_socket_web, each_web};
 
@@ -125,6 +125,22 @@ fn an_answer_that_is_not_read_has_sixty_seconds_after_the_last_progress() {
         let (all, left) = tests::http::answers(&client.bytes(), &[]).unwrap();
         assert_eq!((all[0].2.len(), left), (300_000, 0));
         assert_eq!(web.server.connection_count(), 1);
+    });
+}
+
+#[test]
+fn a_streams_head_that_is_not_read_has_its_time_before_any_piece_comes() {
+    each_simulated_web(|web| {
+        let kept = web.keep();
+        let (ours, theirs) = BufferEvent::pair(&web.base).unwrap();
+        web.server.serve(ours);
+        theirs.write(GET).unwrap(); // and never reads
+        web.bed.run_until(&mut web.base, || kept.borrow().len() == 1);
+        let reply = kept.borrow_mut().remove(0).send_reply_start(200, None).unwrap();
+        web.bed.pass(&mut web.base, ms(59_999));
+        assert!(reply.has_room());
+        web.bed.pass(&mut web.base, ms(2));
+        assert_eq!((reply.has_room(), web.server.connection_count()), (false, 0));
     });
 }
 

@@ -140,6 +140,23 @@ fn a_continue_that_waited_for_an_answer_is_sent_after_it() {
 }
 
 #[test]
+fn a_continue_behind_an_answer_that_leaves_slowly_is_sent_in_the_end() {
+    each_web(|web| {
+        let kept = web.keep();
+        let client = web.client();
+        let expect = "POST /e HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n";
+        client.write((get("/") + expect).as_bytes());
+        web.settle(&client);
+        let first = kept.borrow_mut().remove(0);
+        // More than may be unsent before anything else is read.
+        first.send_reply(200, None, vec![b'x'; 3 << 20]).unwrap();
+        web.until(&client, |got, _| got.ends_with(b"HTTP/1.1 100 Continue\r\n\r\n"));
+        client.write(b"ok");
+        web.bed.run_until(&mut web.base, || kept.borrow().len() == 1);
+    });
+}
+
+#[test]
 fn what_is_read_ahead_is_bounded_in_bytes_too() {
     each_simulated_web(|web| {
         let limits = Limits { max_body_bytes: Some(10_000), ..Limits::default() };

@@ -139,7 +139,7 @@ impl LoopHandle {
     /// Whether anything is to be done without waiting.
     fn has_work(&self) -> bool {
         let core = self.reactor.core.borrow();
-        let queued = core.queues.most_urgent().is_some() || !core.later.is_empty();
+        let queued = core.queues.most_urgent().is_some() || core.later_live > 0;
         drop(core);
         queued || self.has_unflushed() || self.reactor.shared.has_ops()
     }
@@ -389,13 +389,18 @@ struct Run {
 impl Core {
     /// What was activated for the next turn belongs to this one now.
     fn move_later(&mut self) {
+        if self.later.len() > self.later_live {
+            self.sweep_later();
+        }
         let mut all = std::mem::take(&mut self.later);
-        for later in all.drain(..) {
-            if let Some(slot) = self.slots.get_mut(later.key) {
+        for key in all.drain(..) {
+            if let Some(slot) = self.slots.get_mut(key) {
                 slot.flags.remove(Flags::LATER);
-                self.activate(later.key, later.ready, 0);
+                let ready = std::mem::take(&mut slot.later);
+                self.activate(key, ready, 0);
             }
         }
+        self.later_live = 0;
         // Its memory serves the next turn.
         self.later = all;
     }

@@ -244,7 +244,9 @@ impl Connection {
         match self.stage.get() {
             Stage::Open => {
                 self.core.borrow_mut().on_drained(now);
-                if self.paused.get() {
+                // A client that waits for `100 Continue` sends nothing by itself.
+                let waits = self.paused.get() || self.core.borrow().owes_continue();
+                if waits {
                     self.resume();
                 }
             }

@@ -221,8 +221,8 @@ impl Request {
         Ok(Reply { connection, seq: self.seq, trailers: Headers::new(), ended: Cell::new(false) })
     }
 
-    /// Parks the request with its server and gives a token for it that any thread may answer, once. Take out what the
-    /// answer needs before.
+    /// Parks the request with its server and gives a token for it that any thread may answer, once. Fields added to the
+    /// answer go with it. Take out what the answer needs before: the body is dropped.
     pub fn defer(self) -> Deferred {
         Deferred::park(self)
     }
@@ -268,7 +268,8 @@ pub(crate) fn check_status(status: u16) -> Result<(), Error> {
 }
 
 /// An answer that is being streamed. Dropped before [`end`](Reply::end), it closes the connection, so that what the
-/// client has does not look whole; only an HTTP/1.0 client without a Content-Length cannot tell. It keeps the loop running while it exists and its connection lives.
+/// client has does not look whole; only an HTTP/1.0 client without a Content-Length cannot tell. It keeps the loop
+/// running while it exists and its connection lives.
 #[must_use = "a reply that is dropped before its end closes the connection"]
 pub struct Reply {
     connection: Rc<Connection>,
