@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 
-use event_core::Listener;
 use event_core::testing::{Call, Faults};
+use event_core::{Buffer, BufferEvent, Direction, Listener};
 use event_http::{Request, Server};
 use tests::http::{each_socket_web, each_web};
 use tests::{Peer, each_backend};
@@ -104,7 +104,8 @@ fn accepting_that_fails_for_ever_does_not_spin() {
 }
 
 // A client that pipelines small requests faster than 64 a turn are served: each turn read up to 256 KiB more behind
-// them, until the input reached its bound of 16 MiB and the connection was reset, although every answer was read.
+// them, so that the input of each such connection grew to its bound of 16 MiB and stayed there. The connection was not
+// cut off, since every turn took something out.
 #[test]
 fn a_fast_pipelining_client_does_not_fill_the_input() {
     each_backend(|bed| {
@@ -177,5 +178,29 @@ fn a_drop_that_panics_while_a_server_is_freed_leaves_nothing_open() {
         }
         web.bed.run_until(&mut web.base, || told.get() == 3);
         kept.take();
+    });
+}
+
+// The program kept a handle on a stream that it gave to the server, and bounded its output. The last chunk of an answer
+// went over the bound, `end` returned that error, and the exchange stayed open although nobody could end it any more:
+// the debug assertion that something will wake each connection failed.
+#[test]
+fn an_answer_whose_end_is_refused_is_over_all_the_same() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let server = Server::new(&base).unwrap();
+        let (near, far) = BufferEvent::pair(&base).unwrap();
+        let (stream, kept) = (near.clone(), Rc::new(Cell::new(None)));
+        let keep = kept.clone();
+        server.set_gencb(move |req: Request| keep.set(req.send_reply_start(200, None).ok()));
+        server.serve(near);
+        far.enable(Direction::READ).unwrap();
+        far.write(Buffer::from(GET)).unwrap();
+        far.shutdown_write();
+        bed.settle(&mut base);
+        stream.set_max(None, Some(1));
+        assert!(kept.take().unwrap().end().is_err());
+        let _ = stream.trigger(Direction::READ);
+        bed.run_until(&mut base, || server.connection_count() == 0);
     });
 }

@@ -234,7 +234,12 @@ impl Connection {
         let state = self.core.borrow().exchange(seq).map(|exchange| exchange.state);
         match state {
             Some(State::Streaming(Mode::Chunked)) => {
-                self.append(seq, 64, |out| encode::last_chunk(out, trailers))?;
+                let end = self.append(seq, 64, |out| encode::last_chunk(out, trailers));
+                if end.is_err() {
+                    // The stream took it and fails for it, as its bound is the program's; nobody else ends this.
+                    self.reply_abandoned(seq);
+                    return end;
+                }
             }
             Some(State::Streaming(_)) => {}
             Some(_) => return Err(Caller::ReplyEnded.into()),
