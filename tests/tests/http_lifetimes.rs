@@ -519,3 +519,15 @@ fn a_piece_whose_drop_writes_another_piece_leaves_whole_chunks() {
         });
     }
 }
+
+#[test]
+fn a_server_that_stops_or_is_gone_does_not_listen_anew() {
+    each_socket_web(|web| {
+        web.server.shutdown(Duration::from_secs(1));
+        assert!(web.server.bind("127.0.0.1", 0).unwrap_err().is_server_gone());
+        web.server.free();
+        assert!(web.server.bind("127.0.0.1", 0).unwrap_err().is_server_gone());
+        assert!(web.server.addresses().is_empty());
+        assert_eq!(web.base.dispatch().unwrap(), LoopEnd::Empty, "nothing listens");
+    });
+}
