@@ -17,7 +17,8 @@ use crate::Outcome;
 use crate::client::{BODY, Client};
 use crate::options::Options;
 use crate::report::{Cell, Report, Table};
-use crate::servers::{Launch, Peer, Server, find_tool, scratch_file};
+use crate::servers::{Launch, Peer, Server};
+use crate::tools::{find_tool, scratch_file};
 
 /// Calls before the counted ones: buffers have grown and lazily made things exist.
 const WARM_UP: u64 = 1_000;

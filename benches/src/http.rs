@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::options::Options;
 use crate::report::{Cell, Report, Table};
-use crate::servers::{Launch, Peer, Server, YARD_STICK, find_tool, scratch_dir};
+use crate::servers::{Launch, Peer, Server, YARD_STICK};
+use crate::tools::{find_tool, scratch_dir};
 use crate::{Outcome, proc};
 
 /// One kind of load.
@@ -77,11 +78,7 @@ struct Cpus {
 }
 
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
-    for mode in &options.modes {
-        if !MODES.iter().any(|known| known.name == mode) {
-            return Err(format!("no mode is called {mode}").into());
-        }
-    }
+    let modes = options.chosen(&MODES, |mode| mode.name)?;
     let peers = Peer::all(options)?;
     let title = format!("HTTP under wrk: {} rounds of {} s", options.rounds, options.seconds);
     let mut table = Table::new(title, COLUMNS);
@@ -97,10 +94,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     if cpus.server == cpus.load {
         report.note("only one processor: servers and load share it, req/s and busy % mean little");
     }
-    for mode in MODES
-        .iter()
-        .filter(|mode| options.modes.is_empty() || options.modes.iter().any(|wanted| wanted == mode.name))
-    {
+    for &mode in &modes {
         let script = script(mode)?;
         let wrk = Wrk { program: wrk.clone(), script, seconds: options.seconds, cpu: cpus.load };
         for run in measure(mode, &peers, &wrk, &cpus, options.rounds)? {
@@ -113,10 +107,8 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
          cpu to bare is taken within a round; bare again is the control",
         cpus.server, cpus.load
     ));
-    for mode in MODES {
-        if options.modes.is_empty() || options.modes.iter().any(|wanted| wanted == mode.name) {
-            report.note(format!("{}: {}, {} connections", mode.name, mode.what, mode.connections));
-        }
+    for mode in modes {
+        report.note(format!("{}: {}, {} connections", mode.name, mode.what, mode.connections));
     }
     Ok(())
 }

@@ -1,14 +1,21 @@
-//! Side-by-side measurements of our HTTP server and its peers; README.md says how to read them.
+//! Side-by-side measurements of our HTTP server, our event loop and their peers; README.md says how to read them.
 
 mod allocs;
+mod callgrind;
 mod client;
+mod dispatch;
 mod http;
+mod instructions;
 mod memory;
 mod options;
+mod posts;
 mod proc;
+mod programs;
 mod report;
 mod servers;
 mod syscalls;
+mod timers;
+mod tools;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -46,9 +53,13 @@ fn measure(options: &Options) -> Outcome<Report> {
     proc::raise_open_file_limit()?;
     match options.command {
         Command::Allocs => allocs::run(options, &mut report)?,
+        Command::Dispatch => dispatch::run(options, &mut report)?,
         Command::Http => http::run(options, &mut report)?,
+        Command::Instructions => instructions::run(options, &mut report)?,
         Command::Memory => memory::run(options, &mut report)?,
+        Command::Posts => posts::run(options, &mut report)?,
         Command::Syscalls => syscalls::run(options, &mut report)?,
+        Command::Timers => timers::run(options, &mut report)?,
     }
     print!("{}", report.text());
     if let Some(path) = &options.json {

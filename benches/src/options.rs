@@ -5,37 +5,64 @@ use std::path::PathBuf;
 use crate::Outcome;
 
 pub(crate) const USAGE: &str = "\
-usage: cargo run --release -p benches -- http|syscalls|allocs|memory [OPTIONS]
+usage: cargo run --release -p benches -- MEASUREMENT [OPTIONS]
 
-  --rounds N             http: interleaved rounds (5)
+MEASUREMENT is one of
+  http, syscalls, allocs, memory   of HTTP servers
+  dispatch, timers, posts          of event loops
+  instructions                     our own, held against instructions.tsv
+
+  --rounds N             http, dispatch, timers, posts: interleaved rounds (5)
   --seconds S            http: whole seconds of load in a round (2)
-  --modes A,B            http: only these modes (k1,k64,k400,close64,pipe16)
+  --modes A,B            only these modes: http (k1,k64,k400,close64,pipe16), dispatch (100/1,1000/100,9000/100),
+                         timers (1000,100000,1000000,one)
   --connections LOW,HIGH memory: the two counts the slope is taken between (2000,9000)
-  --only A,B             only these servers, by name
-  --server NAME=PATH     one more server: a program that takes ADDR:PORT, say an older build (repeatable)
+  --only A,B             only these servers or programs, by name
+  --server NAME=PATH     one more server: a program that takes ADDR:PORT, say an older build (repeatable);
+                         of dispatch, timers and posts: an older build of target/release/ours
+  --update               instructions: write instructions.tsv anew
   --json FILE            also write the figures as JSON";
 
-/// One of the four measurements.
+/// One of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Allocs,
+    Dispatch,
     Http,
+    Instructions,
     Memory,
+    Posts,
     Syscalls,
+    Timers,
 }
 
 impl Command {
+    const ALL: [Self; 8] = [
+        Self::Allocs,
+        Self::Dispatch,
+        Self::Http,
+        Self::Instructions,
+        Self::Memory,
+        Self::Posts,
+        Self::Syscalls,
+        Self::Timers,
+    ];
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Allocs => "allocs",
+            Self::Dispatch => "dispatch",
             Self::Http => "http",
+            Self::Instructions => "instructions",
             Self::Memory => "memory",
+            Self::Posts => "posts",
             Self::Syscalls => "syscalls",
+            Self::Timers => "timers",
         }
     }
 
     fn from_name(name: &str) -> Option<Self> {
-        [Self::Allocs, Self::Http, Self::Memory, Self::Syscalls].into_iter().find(|c| c.name() == name)
+        Self::ALL.into_iter().find(|command| command.name() == name)
     }
 }
 
@@ -56,6 +83,8 @@ pub(crate) struct Options {
     /// Further servers: name and program.
     pub(crate) servers: Vec<(String, PathBuf)>,
     pub(crate) json: Option<PathBuf>,
+    /// Write down what is measured instead of complaining about it.
+    pub(crate) update: bool,
 }
 
 impl Options {
@@ -71,8 +100,13 @@ impl Options {
             only: Vec::new(),
             servers: Vec::new(),
             json: None,
+            update: false,
         };
         while let Some(arg) = args.next() {
+            if arg == "--update" {
+                options.update = true;
+                continue;
+            }
             let value = args.next().ok_or_else(|| format!("{arg} needs a value, or is unknown"))?;
             match arg.as_str() {
                 "--connections" => {
@@ -95,6 +129,25 @@ impl Options {
             }
         }
         Ok(options)
+    }
+
+    /// Those of a measurement's `modes` that are asked for.
+    ///
+    /// # Errors
+    /// One is asked for that is not there.
+    pub(crate) fn chosen<'a, M>(
+        &self,
+        modes: &'a [M],
+        name: impl Fn(&M) -> &'static str,
+    ) -> Outcome<Vec<&'a M>> {
+        if let Some(unknown) =
+            self.modes.iter().find(|wanted| !modes.iter().any(|mode| name(mode) == **wanted))
+        {
+            return Err(format!("no mode is called {unknown}").into());
+        }
+        let wanted =
+            |mode: &&M| self.modes.is_empty() || self.modes.iter().any(|wanted| wanted == name(mode));
+        Ok(modes.iter().filter(wanted).collect())
     }
 }
 
@@ -124,6 +177,22 @@ mod tests {
         assert_eq!((options.rounds, options.seconds), (3, 2));
         assert_eq!(options.modes, ["k1", "close64"]);
         assert_eq!(options.servers, [("old".to_owned(), PathBuf::from("/tmp/old"))]);
+    }
+
+    #[test]
+    fn every_measurement_is_found_by_its_name() {
+        for command in Command::ALL {
+            assert_eq!(Command::from_name(command.name()), Some(command));
+        }
+    }
+
+    #[test]
+    fn the_modes_asked_for_are_chosen_and_an_unknown_one_is_an_error() {
+        let modes = ["a", "b", "c"];
+        let chosen = |line: &str| parse(line).unwrap().chosen(&modes, |mode| mode).map(|modes| modes.len());
+        assert_eq!(chosen("http").unwrap(), 3);
+        assert_eq!(chosen("http --modes c,a").unwrap(), 2);
+        assert!(chosen("http --modes a,d").is_err());
     }
 
     #[test]

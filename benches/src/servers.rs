@@ -1,25 +1,24 @@
 //! The servers under test: how each is built, started, watched and stopped.
 
 use std::ffi::OsString;
-use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::options::{Command as Measurement, Options};
+use crate::tools::{self, compiled};
 use crate::{Outcome, proc};
 
 /// The yard-stick's name: ratios are taken to the server that is called this.
 pub(crate) const YARD_STICK: &str = "bare";
 
 /// The same program once more: what differs between the two is noise.
-const CONTROL: &str = "bare again";
+pub(crate) const CONTROL: &str = "bare again";
 
 /// How long a server may take to say that it is ready; valgrind needs seconds.
 const START: Duration = Duration::from_secs(30);
@@ -53,7 +52,7 @@ impl Peer {
             peers.push(Self { name: "libevent".into(), program, told_to_close: false });
         }
         if wanted("event-http") {
-            peers.push(Self { name: "event-http".into(), program: our_example()?, told_to_close: false });
+            peers.push(Self::ours()?);
         }
         for (name, path) in &options.servers {
             let program = if path.is_file() { Ok(path.clone()) } else { Err("no such file".to_owned()) };
@@ -65,6 +64,11 @@ impl Peer {
             }
         }
         Ok(peers)
+    }
+
+    /// Our own example server.
+    pub(crate) fn ours() -> Outcome<Self> {
+        Ok(Self { name: "event-http".into(), program: our_example()?, told_to_close: false })
     }
 
     /// The program, or an error that says why there is none.
@@ -193,73 +197,10 @@ impl Drop for Server {
     }
 }
 
-/// Where this program's own build puts things: `target/release`.
-fn build_dir() -> Outcome<PathBuf> {
-    let program = std::env::current_exe()?;
-    Ok(program.parent().ok_or("this program lies nowhere")?.to_owned())
-}
-
-/// A directory for what is made at run time: C peers, scripts, tool output.
-pub(crate) fn scratch_dir() -> Outcome<PathBuf> {
-    let dir = build_dir()?.join("bench-peers");
-    fs::create_dir_all(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
-    Ok(dir)
-}
-
-/// A file for what a tool writes, of this process alone.
-pub(crate) fn scratch_file(name: &str) -> Outcome<PathBuf> {
-    Ok(scratch_dir()?.join(format!("{name}.{}", std::process::id())))
-}
-
-/// The full path of a tool, as the shell would find it.
-pub(crate) fn find_tool(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
-}
-
-/// Compiles `peers/NAME.c`; the inner error is why that cannot be done here.
-fn compiled(name: &str, libraries: &[&str]) -> Outcome<Result<PathBuf, String>> {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let Some(cc) = find_tool("cc") else { return Ok(Err("no C compiler (cc)".to_owned())) };
-    let program = scratch_dir()?.join(name);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(format!("{name}.c"));
-    // Under a name of its own first: another run of this program may be starting the old one right now.
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let fresh = program.with_extension(format!("{}-{count}", std::process::id()));
-    let output = Command::new(cc).arg("-O2").arg(&source).arg("-o").arg(&fresh).args(libraries).output()?;
-    if !output.status.success() {
-        return Ok(Err(format!("cc {name}.c: {}", complaint(&output.stderr))));
-    }
-    fs::rename(&fresh, &program)?;
-    Ok(Ok(program))
-}
-
-/// Builds the example server with cargo if cargo runs us, so that it is never an old one; else takes what is there.
+/// The example server.
 fn our_example() -> Outcome<Result<PathBuf, String>> {
-    let build_dir = build_dir()?;
-    let target = build_dir.parent().ok_or("no target directory")?;
-    if let Some(cargo) = std::env::var_os("CARGO") {
-        let output = Command::new(cargo)
-            .args(["build", "--release", "-p", "examples", "--example", "generic_handler"])
-            .args([OsString::from("--target-dir"), target.into()])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .output()?;
-        if !output.status.success() {
-            return Ok(Err(format!("cargo build: {}", complaint(&output.stderr))));
-        }
-    }
-    let program = target.join("release").join("examples").join("generic_handler");
-    if program.is_file() {
-        return Ok(Ok(program));
-    }
-    Ok(Err("cargo build --release -p examples --example generic_handler has not been run".to_owned()))
-}
-
-/// The line that says most of what a compiler said.
-fn complaint(stderr: &[u8]) -> String {
-    let text = String::from_utf8_lossy(stderr);
-    let line = text.lines().find(|line| line.contains("error")).or_else(|| text.lines().next());
-    line.unwrap_or("failed without a word").trim().to_owned()
+    let what = ["-p", "examples", "--example", "generic_handler"];
+    tools::built_by_cargo(&what, "examples/generic_handler")
 }
 
 #[cfg(test)]
@@ -268,6 +209,7 @@ mod tests {
     use std::net::{Shutdown, TcpStream};
 
     use super::*;
+    use crate::tools::find_tool;
 
     fn bare() -> Option<Peer> {
         let program = compiled("bare", &[]).unwrap();

@@ -7,7 +7,8 @@ use std::path::Path;
 use crate::client::Client;
 use crate::options::Options;
 use crate::report::{Cell, Report, Table};
-use crate::servers::{Launch, Peer, Server, find_tool, scratch_file};
+use crate::servers::{Launch, Peer, Server};
+use crate::tools::{find_tool, scratch_file};
 use crate::{Outcome, proc};
 
 /// Pieces of work before the counted ones: everything that happens once has happened then.
@@ -33,7 +34,7 @@ const SENDS: [&str; 6] = ["send", "sendmmsg", "sendmsg", "sendto", "write", "wri
 const COLUMNS: &[&str] = &["server", "calls", "sends", "by name", "note"];
 
 /// Calls by name.
-type Counts = BTreeMap<String, u64>;
+pub(crate) type Counts = BTreeMap<String, u64>;
 
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let peers = Peer::all(options)?;
@@ -71,16 +72,27 @@ type Work = dyn Fn(&mut Client) -> Outcome<()>;
 fn slope(peer: &Peer, strace: &Path, work: &Work, lengths: &Lengths) -> Outcome<BTreeMap<String, f64>> {
     let short = count(peer, strace, work, lengths.short)?;
     let long = count(peer, strace, work, lengths.long)?;
+    Ok(difference(&short, &long, (lengths.long - lengths.short) as f64))
+}
+
+/// What the longer of two runs has called more often, by name, for each of the `pieces` of work that it did more.
+pub(crate) fn difference(short: &Counts, long: &Counts, pieces: f64) -> BTreeMap<String, f64> {
     let mut slope = BTreeMap::new();
     for name in short.keys().chain(long.keys()) {
         let calls = |counts: &Counts| counts.get(name).copied().unwrap_or(0) as f64;
-        let more = calls(&long) - calls(&short);
-        // Two calls more or fewer are noise of the run as a whole, not work of a request.
+        let more = calls(long) - calls(short);
+        // Two calls more or fewer are noise of the run as a whole, not work of a piece.
         if more.abs() > 2.0 {
-            slope.insert(name.clone(), more / (lengths.long - lengths.short) as f64);
+            slope.insert(name.clone(), more / pieces);
         }
     }
-    Ok(slope)
+    slope
+}
+
+/// One line of calls by name.
+pub(crate) fn by_name(slope: &BTreeMap<String, f64>) -> String {
+    let names: Vec<String> = slope.iter().map(|(name, each)| format!("{name} {each:.2}")).collect();
+    names.join(", ")
 }
 
 /// All calls of a server that lives for `times` pieces of work.
@@ -105,7 +117,7 @@ fn count(peer: &Peer, strace: &Path, work: &Work, times: usize) -> Outcome<Count
 }
 
 /// Reads the table of `strace -c`: share, seconds, microseconds a call, calls, errors or nothing, name.
-fn parse(table: &str) -> Counts {
+pub(crate) fn parse(table: &str) -> Counts {
     let mut counts = Counts::new();
     for line in table.lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -122,8 +134,7 @@ fn parse(table: &str) -> Counts {
 fn row(name: Cell, slope: &BTreeMap<String, f64>) -> Vec<Cell> {
     let total: f64 = slope.values().sum();
     let sends: f64 = SENDS.iter().filter_map(|&send| slope.get(send)).sum();
-    let by_name: Vec<String> = slope.iter().map(|(name, each)| format!("{name} {each:.2}")).collect();
-    vec![name, Cell::number(total, 2), Cell::number(sends, 2), Cell::text(by_name.join(", ")), Cell::text("")]
+    vec![name, Cell::number(total, 2), Cell::number(sends, 2), Cell::text(by_name(slope)), Cell::text("")]
 }
 
 #[cfg(test)]

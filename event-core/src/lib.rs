@@ -1,4 +1,73 @@
 //! A single-threaded reactor in the manner of libevent: one thread, one loop, callbacks.
+//!
+//! A program makes an [`EventBase`], gives it things that call back, and runs it until nothing is left to wait for. Here
+//! a TCP server sends every line back, hangs up on a client that is silent for half a minute, and stops on Ctrl-C:
+//!
+//! ```no_run
+//! use event_core::{BufferEvent, Callbacks, Direction, Eol, EventBase, Listener, Signal, StreamEvent};
+//! use std::time::Duration;
+//!
+//! struct Lines;
+//!
+//! impl Callbacks for Lines {
+//!     fn on_read(&mut self, bev: &BufferEvent) {
+//!         // A line that is not whole yet stays in the input.
+//!         while let Some(mut line) = bev.input().readln(Eol::Crlf) {
+//!             line.push(b'\n');
+//!             let _ = bev.write(line);
+//!         }
+//!     }
+//!
+//!     fn on_event(&mut self, bev: &BufferEvent, event: StreamEvent) {
+//!         println!("{event:?}"); // the end, an error, or the timeout
+//!         bev.close_after_flush();
+//!     }
+//! }
+//!
+//! let mut base = EventBase::new()?;
+//! Listener::bind(&base, "127.0.0.1:7777".parse()?, |_, accepted| {
+//!     let bev = accepted.into_stream();
+//!     bev.set_timeouts(Some(Duration::from_secs(30)), None);
+//!     bev.set_callbacks(Lines);
+//!     let _ = bev.enable(Direction::READ); // from here on the loop keeps it
+//! })?;
+//! let handle = base.handle();
+//! let stop = Signal::new(&base, Signal::INT, move |_| drop(handle.loopexit(None)))?;
+//! stop.add()?;
+//! base.dispatch()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What there is
+//!
+//! | to | use |
+//! |---|---|
+//! | run a loop | [`EventBase`]; what callbacks capture of it is a [`LoopHandle`] |
+//! | watch a file descriptor of your own | [`Event`] |
+//! | call back later, or again and again | [`Timer`], [`LoopHandle::once`] |
+//! | get a signal as a callback | [`Signal`] |
+//! | accept connections | [`Listener`] |
+//! | read and write a stream with buffers | [`BufferEvent`] with [`Callbacks`], and [`Buffer`] |
+//! | send messages to the loop from other threads | [`LoopHandle::mailbox`], [`Remote`] |
+//! | test without sockets and real time | [`testing::Sim`] |
+//! | serve HTTP | [the crate `event_http`](../event_http/index.html) |
+//!
+//! # What to know first
+//!
+//! - Nothing calls back inside a call of yours: callbacks run on the loop's own stack, one at a time. In each of them
+//!   every call is allowed, such as freeing the object that calls.
+//! - `Event`, `Timer` and `Signal` belong to whoever holds the value: dropping it stops it, and `detach` leaves it to the
+//!   loop. Streams and listeners belong to the loop, and dropping a handle on one does nothing.
+//! - The loop ends by itself when nothing is left that keeps it running. What is marked by `set_background`, mailboxes and
+//!   remotes do not.
+//! - What peers send is bounded: see [`BufferEvent::set_max`].
+//!
+//! # Where to look next
+//!
+//! - [`manual`]: a short book. Its first part is [for those who know libevent](manual::from_libevent). The search finds
+//!   most things by their C name, too: try `bufferevent_setcb`.
+//! - [The examples](../examples/index.html): whole programs, one file each; `cargo run --example echo`.
+//! - [The design](../examples/design/index.html): how it is built, and why so (`DESIGN.md`).
 
 mod base;
 mod buffer;

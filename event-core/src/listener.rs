@@ -313,6 +313,7 @@ impl Inner {
         let now = self.handle.cached_now();
         let most = if now < self.burst_until.get() { ACCEPTS_PER_TURN } else { 1 };
         self.burst_until.set(now.after(BURST));
+        let mut failed = 0;
         for _ in 0..most {
             if !self.enabled.get() || self.rest_until.get() != Time::NEVER {
                 return;
@@ -328,7 +329,8 @@ impl Inner {
                     self.burst_until.set(Time::default());
                     return;
                 }
-                Err(error) if is_the_clients(&error) => {}
+                Err(error) if is_the_clients(&error) && failed + 1 < ACCEPTS_PER_TURN => failed += 1,
+                // So many in a row are no client's any more: the socket would be readable for ever.
                 Err(error) => {
                     self.rest(&error);
                     return;

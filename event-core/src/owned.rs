@@ -15,8 +15,8 @@ pub trait Owned {
     /// that [`LoopHandle::own`] gave.
     fn run(self: Rc<Self>, handle: &LoopHandle, ready: Ready);
 
-    /// The `EventBase` is being dropped: every callback of the object's users is to be moved out and dropped, which is
-    /// what cuts cycles.
+    /// The `EventBase` is being dropped, or `run` has panicked, which ends the object: every callback of the object's
+    /// users is to be moved out and dropped, which is what cuts cycles.
     fn loop_gone(self: Rc<Self>);
 }
 
@@ -26,6 +26,9 @@ impl Source for Registered {
     fn ready(self: Rc<Self>, handle: &LoopHandle, ready: Ready) {
         self.0.clone().run(handle, ready);
     }
+
+    /// Whoever frees it has its reasons and its own way.
+    fn let_go(self: Rc<Self>) {}
 
     fn teardown(self: Rc<Self>) {
         self.0.clone().loop_gone();

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -336,8 +335,6 @@ pub struct Sender<T> {
     shared: Arc<Shared>,
     id: EventId,
     post: Arc<Post<T>>,
-    // A sender must not make a !Send message sendable: PhantomData keeps the auto traits those of T.
-    _message: PhantomData<fn(T)>,
 }
 
 impl<T: Send> Sender<T> {
@@ -366,7 +363,7 @@ impl<T: Send> Sender<T> {
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Sender<T> {
-        Sender { shared: self.shared.clone(), id: self.id, post: self.post.clone(), _message: PhantomData }
+        Sender { shared: self.shared.clone(), id: self.id, post: self.post.clone() }
     }
 }
 
@@ -412,7 +409,7 @@ impl LoopHandle {
             }
         };
         let id = self.insert(Kind::Mailbox, -1, Default::default(), Callback::User(Box::new(callback)))?;
-        let sender = Sender { shared: self.shared().clone(), id, post: post.clone(), _message: PhantomData };
+        let sender = Sender { shared: self.shared().clone(), id, post: post.clone() };
         Ok((Mailbox { handle: self.clone(), id, post, detached: false }, sender))
     }
 }

@@ -206,7 +206,7 @@ impl Error {
                 Caller::PathTaken => "the path has a handler already",
                 Caller::Reason => "reason phrase has a control character",
                 Caller::ReplyEnded => "the reply has ended",
-                Caller::Status => "status code is outside 100 to 999",
+                Caller::Status => "status code is not one of an answer",
                 Caller::Value => "header value has a control character",
             },
         }

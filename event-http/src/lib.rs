@@ -1,4 +1,53 @@
 //! HTTP/1.1 on event-core, in the manner of evhttp.
+//!
+//! A [`Server`] lives on an event loop and calls a handler for each whole request; the handler answers it at once, keeps
+//! it for later, or hands it to another thread:
+//!
+//! ```no_run
+//! use event_core::{EventBase, Signal};
+//! use event_http::Server;
+//! use std::time::Duration;
+//!
+//! let mut base = EventBase::new()?;
+//! let http = Server::start(&base, "127.0.0.1", 8081)?;
+//! http.set_gencb(|req| req.send_reply(200, "OK", "Hello!\n")); // every path that has no handler of its own
+//! http.set_cb("/query", |req| {
+//!     let query = req.query().unwrap_or("").to_owned();
+//!     req.send_reply(200, "OK", query)
+//! })?;
+//!
+//! // Ctrl-C: answers that are out are finished, for at most ten seconds; then nothing keeps the loop running.
+//! let stop = Signal::new(&base, Signal::INT, move |_| http.shutdown(Duration::from_secs(10)))?;
+//! stop.add()?;
+//! stop.set_background(true)?;
+//! base.dispatch()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What there is
+//!
+//! | to | use |
+//! |---|---|
+//! | answer in one piece, or with an error page | [`Request::send_reply`], [`Request::send_error`] |
+//! | answer piece by piece, as fast as the client reads | [`Request::send_reply_start`], [`Reply`] |
+//! | answer from another thread | [`Request::defer`], [`Deferred`] |
+//! | hear that the client has left, or that the answer has | [`Request::on_client_gone`], [`Request::on_complete`] |
+//! | bound sizes and times | [`Limits`], [`Server::set_limits`], [`Server::set_max_connections`] |
+//! | stop | [`Server::shutdown`], [`Server::free`] |
+//!
+//! # What to know first
+//!
+//! - Answering takes the request, so that it is answered once. One that is dropped unanswered is answered 500.
+//! - A handler may return a `Result`; an error is logged (crate `log`). A handler that panics is logged, too, and stays.
+//! - Everything that a client sends or does not read is bounded from the start: [`Limits`] tells by what.
+//! - Requests on one connection are answered in their order, whatever order the program answers them in.
+//!
+//! # Where to look next
+//!
+//! - [The crate `event_core`](event_core): the loop, timers, signals and streams;
+//!   [its manual](event_core::manual::from_libevent) has the names of libevent.
+//! - [The examples](../examples/index.html): `cargo run --example generic_handler`, `cargo run --example worker_thread`.
+//! - [The design](../examples/design/index.html): how it is built, and why so (`DESIGN.md`).
 #![forbid(unsafe_code)]
 
 mod conn;

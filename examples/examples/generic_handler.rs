@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use event_core::{EventBase, Signal};
 use event_http::{Error, Server};
+use examples::host_and_port_argument;
 
 fn serve(host: &str, port: u16) -> Result<(), Error> {
     let mut base = EventBase::new()?;
@@ -26,10 +27,9 @@ fn serve(host: &str, port: u16) -> Result<(), Error> {
 
 fn main() {
     env_logger::init();
-    let address = std::env::args().nth(1).unwrap_or("127.0.0.1:8081".into());
-    let (host, port) = address.rsplit_once(':').unwrap_or((&address, "8081"));
-    if let Err(error) = serve(host, port.parse().unwrap_or(8081)) {
-        eprintln!("{address}: {error:#}");
+    let (host, port) = host_and_port_argument("127.0.0.1:8081");
+    if let Err(error) = serve(&host, port) {
+        eprintln!("{host}:{port}: {error:#}");
         std::process::exit(1);
     }
 }

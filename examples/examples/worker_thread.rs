@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use event_core::EventBase;
 use event_http::{Deferred, Error, Server};
+use examples::host_and_port_argument;
 
 /// What the worker gets: the text, and the token that answers the request.
 type Job = (Vec<u8>, Deferred);
 
 fn main() {
-    let address = std::env::args().nth(1).unwrap_or("127.0.0.1:8082".into());
-    let (host, port) = address.rsplit_once(':').unwrap_or((&address, "8082"));
-    if let Err(error) = serve(host, port.parse().unwrap_or(8082)) {
-        eprintln!("{address}: {error:#}");
+    let (host, port) = host_and_port_argument("127.0.0.1:8082");
+    if let Err(error) = serve(&host, port) {
+        eprintln!("{host}:{port}: {error:#}");
         std::process::exit(1);
     }
 }

@@ -1,15 +1,97 @@
-//! The examples stand in `examples/examples`, one file each. Here is what they share: how they read an address and how
-//! they say what went wrong.
+//! The examples: whole programs, each one file in `examples/examples`, shown below as a module. `cargo run --example NAME`
+//! runs one.
+//!
+//! The functions are what they share: how they read an address and how they say what went wrong.
 
 use std::net::SocketAddr;
 
 use event_core::{Address, Error};
+
+/// The shortest web server, with a graceful stop. `cargo run --example generic_handler`
+///
+/// ```ignore
+#[doc = include_str!("../examples/generic_handler.rs")]
+/// ```
+pub mod generic_handler {}
+
+/// A web server whose answers come from another thread. `cargo run --example worker_thread`
+///
+/// ```ignore
+#[doc = include_str!("../examples/worker_thread.rs")]
+/// ```
+pub mod worker_thread {}
+
+/// An fd of your own: a pipe to a child process. `cargo run --example raw_fd`
+///
+/// ```ignore
+#[doc = include_str!("../examples/raw_fd.rs")]
+/// ```
+pub mod raw_fd {}
+
+/// Timers, once and again and again. `cargo run --example timer`
+///
+/// ```ignore
+#[doc = include_str!("../examples/timer.rs")]
+/// ```
+pub mod timer {}
+
+/// Signals as callbacks. `cargo run --example signals`
+///
+/// ```ignore
+#[doc = include_str!("../examples/signals.rs")]
+/// ```
+pub mod signals {}
+
+/// Messages from a thread to the loop. `cargo run --example mailbox`
+///
+/// ```ignore
+#[doc = include_str!("../examples/mailbox.rs")]
+/// ```
+pub mod mailbox {}
+
+/// A UDP echo server on a socket of the standard library. `cargo run --example udp`
+///
+/// ```ignore
+#[doc = include_str!("../examples/udp.rs")]
+/// ```
+pub mod udp {}
+
+/// A TCP echo server with buffered streams and back-pressure. `cargo run --example echo`
+///
+/// ```ignore
+#[doc = include_str!("../examples/echo.rs")]
+/// ```
+pub mod echo {}
+
+/// A TCP client that connects again when it is refused. `cargo run --example client`
+///
+/// ```ignore
+#[doc = include_str!("../examples/client.rs")]
+/// ```
+pub mod client {}
+
+#[doc = include_str!("../../DESIGN.md")]
+pub mod design {}
 
 /// The first argument as an address, or `default` without one. Ends the program if it is none.
 pub fn address_argument(default: &str) -> SocketAddr {
     let text = std::env::args().nth(1).unwrap_or_else(|| default.to_owned());
     text.parse().unwrap_or_else(|_| {
         eprintln!("{text} is not an address: give an IP and a port, such as {default}");
+        std::process::exit(1)
+    })
+}
+
+/// The first argument, or `default` without one, as a name or number and a port. Ends the program if it is none.
+pub fn host_and_port_argument(default: &str) -> (String, u16) {
+    let text = std::env::args().nth(1).unwrap_or_else(|| default.to_owned());
+    let parts = text.rsplit_once(':').and_then(|(host, port)| {
+        // An IPv6 address stands in brackets, which are no part of it.
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        Some((host.to_owned(), port.parse().ok()?))
+    });
+    parts.unwrap_or_else(|| {
+        eprintln!("{text} is not an address: give a name or an IP and a port, such as {default}");
         std::process::exit(1)
     })
 }

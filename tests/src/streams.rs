@@ -134,11 +134,10 @@ impl Default for Canary {
     }
 }
 
-/// Is told the number of the memory that goes.
-type OnRelease = Rc<dyn Fn(u32)>;
+type Release = Rc<dyn Fn(u32)>;
 
 thread_local! {
-    static RELEASE: RefCell<Option<OnRelease>> = const { RefCell::new(None) };
+    static RELEASE: RefCell<Option<Release>> = const { RefCell::new(None) };
 }
 
 /// Memory whose release is told: `Bytes::from_owner` wants an owner that could cross threads, so what it does when it

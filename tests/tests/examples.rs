@@ -423,6 +423,16 @@ fn generic_handler_says_that_its_port_is_taken() {
     assert!(said.to_lowercase().contains("in use"), "{said}");
 }
 
+#[test]
+fn a_server_refuses_what_is_no_address() {
+    for name in ["generic_handler", "worker_thread"] {
+        for text in ["8081", "127.0.0.1", "127.0.0.1:80x", "127.0.0.1:99999"] {
+            let said = failing(name, &[text]);
+            assert!(said.starts_with(&format!("{text} is not an address: ")), "{said}");
+        }
+    }
+}
+
 /// Starts a server on a port that the system chooses, which its first line names.
 fn started(name: &str, method: &str) -> (Program, u16) {
     let program = Program::start_server(name, method, &["127.0.0.1:0"]);

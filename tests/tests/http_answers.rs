@@ -228,11 +228,27 @@ fn every_status_is_sent_as_it_is() {
             let answer = web.ask(&client, request.as_bytes(), 1);
             assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
         }
-        for status in [0, 99, 1000] {
+        for status in [0, 99, 100, 103, 199, 1000] {
             let client = web.client();
             let request = format!("GET /{status} HTTP/1.1\r\nHost: a\r\n\r\n");
             let answer = web.ask_to_end(&client, request.as_bytes());
             assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
+        }
+    });
+}
+
+#[test]
+fn an_error_page_needs_a_status_too() {
+    each_web(|web| {
+        web.server.set_gencb(|req: Request| {
+            let status = req.path()[1..].parse().unwrap();
+            assert!(req.send_error(status, "x\r\ny").unwrap_err().is_invalid_argument());
+        });
+        for status in [0, 7, 100, 1000, 65535] {
+            let client = web.client();
+            let request = format!("GET /{status} HTTP/1.1\r\nHost: a\r\n\r\n");
+            let answer = web.ask_to_end(&client, request.as_bytes());
+            assert_eq!(answer, error(500, "Internal Server Error", ""), "{status}");
         }
     });
 }

@@ -257,3 +257,22 @@ fn a_peer_may_have_no_address() {
         });
     });
 }
+
+#[test]
+fn a_request_may_lie_across_blocks_anywhere() {
+    tests::each_backend(|bed| {
+        let mut web = Web::new(bed, tests::http::Wire::Pair);
+        echo(&web);
+        let request = "\r\nPOST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+                       5\r\nhello\r\n6\r\n world\r\n0\r\nX: 1\r\n\r\n";
+        for at in 1..request.len() {
+            let client = web.client();
+            let mut buffer = event_core::Buffer::new();
+            for part in [&request[..at], &request[at..]] {
+                buffer.add_reference(event_core::Bytes::from(part.to_string()));
+            }
+            client.write_buffer(buffer);
+            web.until(&client, |got, _| got.ends_with(b"hello world+X=1"));
+        }
+    });
+}

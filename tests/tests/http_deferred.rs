@@ -3,13 +3,14 @@
 // Everything here is part of a test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use event_core::{BufferEvent, LoopEnd};
 use event_http::{Deferred, DeferredReply, Request, Server};
-use tests::http::{Client, PAGE, Web, answers, block_that, each_socket_web, each_web};
+use tests::http::{Client, PAGE, Web, Wire, answers, block_that, each_socket_web, each_web};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -19,6 +20,74 @@ fn is_send<T: Send>() {}
 fn tokens_may_go_to_any_thread() {
     is_send::<Deferred>();
     is_send::<DeferredReply>();
+}
+
+#[test]
+fn fields_that_were_added_before_the_request_was_deferred_are_in_the_answer() {
+    each_web(|web| {
+        let (sender, tokens) = channel();
+        web.server.set_gencb(move |mut req: Request| {
+            req.add_header("X-From", "handler").unwrap();
+            sender.send(req.defer()).unwrap();
+        });
+        let client = web.client();
+        for streams in [false, true] {
+            client.forget();
+            client.write(GET);
+            let token = RefCell::new(None);
+            web.bed.run_until(&mut web.base, || {
+                *token.borrow_mut() = tokens.try_recv().ok();
+                token.borrow().is_some()
+            });
+            let mut token: Deferred = token.take().unwrap();
+            token.add_header("X-By", "thread").unwrap();
+            if streams {
+                token.send_reply_start(200, None).unwrap().end().unwrap();
+            } else {
+                token.send_reply(200, None, PAGE).unwrap();
+            }
+            web.until(&client, |got, _| answers(got, &[]).is_some_and(|(all, _)| all.len() == 1));
+            let answer = client.text();
+            assert!(answer.contains("\r\nX-From: handler\r\nX-By: thread\r\n"), "{answer}");
+        }
+    });
+}
+
+#[test]
+fn a_deferred_request_does_not_keep_its_body() {
+    each_web(|web| {
+        if web.wire() != Wire::Pair {
+            return;
+        }
+        // Over a pair a large block reaches the request as it is, so that its drop can be seen.
+        let dropped = Rc::new(Cell::new(false));
+        let tokens = defer(web);
+        let client = web.client();
+        client.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n");
+        let seen = dropped.clone();
+        client.write_buffer(block_that(100_000, move || seen.set(true)));
+        let token = RefCell::new(None);
+        web.bed.run_until(&mut web.base, || {
+            *token.borrow_mut() = tokens.try_recv().ok();
+            token.borrow().is_some()
+        });
+        assert!(dropped.get(), "nobody can ask for it any more");
+        token.take().unwrap().send_reply(200, None, PAGE).unwrap();
+        web.until(&client, |got, _| answers(got, &[]).is_some_and(|(all, _)| all.len() == 1));
+    });
+}
+
+#[test]
+fn a_panic_in_the_drop_of_what_a_token_sent_loses_no_other_answer() {
+    each_web(|web| {
+        let (first, token) = out(web);
+        let (second, other) = out(web);
+        token.send_reply(200, None, block_that(100, || panic!("a block's drop fails"))).unwrap();
+        web.settle(&first);
+        other.send_reply(200, None, PAGE).unwrap();
+        web.until(&second, |got, _| answers(got, &[]).is_some_and(|(all, _)| all.len() == 1));
+        assert!(second.text().ends_with(PAGE));
+    });
 }
 
 /// Has every request deferred and its token sent to whoever holds the receiver.

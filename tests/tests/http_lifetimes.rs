@@ -483,3 +483,51 @@ fn a_stream_freed_by_the_program_serves_nothing_more() {
         assert_eq!((runs.get(), peer.read().0.len()), (1, 0));
     });
 }
+
+#[test]
+fn a_piece_whose_drop_writes_another_piece_leaves_whole_chunks() {
+    for (len, ahead) in
+        [(50, false), (3_000, false), (100_000, false), (50, true), (3_000, true), (100_000, true)]
+    {
+        each_web(|web| {
+            let kept = web.keep();
+            let client = web.client();
+            client.write(&GET.repeat(2));
+            web.bed.run_until(&mut web.base, || kept.borrow().len() == 2);
+            let mut requests = kept.take().into_iter();
+            let (first, second) = (requests.next().unwrap(), requests.next().unwrap());
+            let mut first = Some(first);
+            if !ahead {
+                first.take().unwrap().send_reply(200, None, "first").unwrap();
+            }
+            let reply = Rc::new(second.send_reply_start(200, None).unwrap());
+            let inner = reply.clone();
+            reply.chunk(block_that(len, move || inner.chunk("inner").unwrap())).unwrap();
+            if let Some(first) = first {
+                first.send_reply(200, None, "first").unwrap();
+            }
+            // The block is dropped when it is sent, if not before.
+            web.bed.run_until(&mut web.base, || {
+                client.read();
+                String::from_utf8_lossy(&client.bytes()).contains("inner")
+            });
+            Rc::into_inner(reply).unwrap().end().unwrap();
+            web.until(&client, |got, _| got.ends_with(b"\r\n0\r\n\r\n"));
+            let (all, left) = tests::http::answers(&client.bytes(), &[]).unwrap();
+            let body = String::from_utf8_lossy(&all[1].2).replace('x', "");
+            assert_eq!((all.len(), left, all[1].2.len(), body.as_str()), (2, 0, len + 5, "inner"));
+        });
+    }
+}
+
+#[test]
+fn a_server_that_stops_or_is_gone_does_not_listen_anew() {
+    each_socket_web(|web| {
+        web.server.shutdown(Duration::from_secs(1));
+        assert!(web.server.bind("127.0.0.1", 0).unwrap_err().is_server_gone());
+        web.server.free();
+        assert!(web.server.bind("127.0.0.1", 0).unwrap_err().is_server_gone());
+        assert!(web.server.addresses().is_empty());
+        assert_eq!(web.base.dispatch().unwrap(), LoopEnd::Empty, "nothing listens");
+    });
+}

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use event_core::LoopEnd;
+use event_core::{BufferEvent, LoopEnd};
 use event_http::{Limits, Request};
 use tests::http::{Client, PAGE, Web, each_simulated_web, each_socket_web, each_web};
 
@@ -125,6 +125,22 @@ fn an_answer_that_is_not_read_has_sixty_seconds_after_the_last_progress() {
         let (all, left) = tests::http::answers(&client.bytes(), &[]).unwrap();
         assert_eq!((all[0].2.len(), left), (300_000, 0));
         assert_eq!(web.server.connection_count(), 1);
+    });
+}
+
+#[test]
+fn a_streams_head_that_is_not_read_has_its_time_before_any_piece_comes() {
+    each_simulated_web(|web| {
+        let kept = web.keep();
+        let (ours, theirs) = BufferEvent::pair(&web.base).unwrap();
+        web.server.serve(ours);
+        theirs.write(GET).unwrap(); // and never reads
+        web.bed.run_until(&mut web.base, || kept.borrow().len() == 1);
+        let reply = kept.borrow_mut().remove(0).send_reply_start(200, None).unwrap();
+        web.bed.pass(&mut web.base, ms(59_999));
+        assert!(reply.has_room());
+        web.bed.pass(&mut web.base, ms(2));
+        assert_eq!((reply.has_room(), web.server.connection_count()), (false, 0));
     });
 }
 
@@ -256,6 +272,20 @@ fn zero_means_zero_and_none_no_limit() {
 }
 
 #[test]
+fn nothing_lingers_behind_a_client_that_has_finished() {
+    each_simulated_web(|web| {
+        let kept = web.keep();
+        let client = web.client();
+        client.write(&[GET, b"GET /part"].concat());
+        client.finish();
+        web.settle(&client);
+        kept.borrow_mut().remove(0).send_reply(200, None, PAGE).unwrap();
+        assert!(web.settle(&client).ends_with(PAGE));
+        assert_eq!((client.is_ended(), web.server.connection_count()), (true, 0));
+    });
+}
+
+#[test]
 fn a_time_that_no_clock_can_show_is_no_limit() {
     each_simulated_web(|web| {
         web.page();
@@ -353,6 +383,11 @@ fn a_graceful_stop_inside_a_handler_answers_it_and_closes() {
             web.until(&client, |_, ended| ended);
             let answer = client.text();
             assert!(answer.ends_with(PAGE) && answer.matches("HTTP/1.1").count() == 1, "{answer}");
+            assert_eq!(
+                web.server.connection_count(),
+                1,
+                "it lingers: more of the client's may be on its way"
+            );
             client.finish();
             web.until_connections(0);
             drop(client);
@@ -423,5 +458,23 @@ fn a_port_that_is_taken_is_one_clear_line() {
         // The failed one has left nothing behind.
         web.server.free();
         assert_eq!(web.base.dispatch().unwrap(), LoopEnd::Empty);
+    });
+}
+
+#[test]
+fn what_came_behind_the_last_request_makes_its_late_answer_linger() {
+    each_simulated_web(|web| {
+        let kept = web.keep();
+        let client = web.client();
+        client.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        web.settle(&client);
+        client.write(b"GET /more HTTP/1.1\r\n");
+        web.settle(&client);
+        kept.borrow_mut().remove(0).send_reply(200, None, PAGE).unwrap();
+        assert!(web.settle(&client).ends_with(PAGE));
+        assert_eq!((client.is_ended(), web.server.connection_count()), (true, 1));
+        client.finish();
+        web.settle(&client);
+        assert_eq!(web.server.connection_count(), 0);
     });
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use event_core::Timer;
 use event_core::testing::Call;
 use event_http::{Completion, Limits, Reply, Request};
-use tests::http::{PAGE, answers, each_simulated_web, each_socket_web, each_web};
+use tests::http::{PAGE, answers, each_simulated_web, each_web};
 
 fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -140,6 +140,23 @@ fn a_continue_that_waited_for_an_answer_is_sent_after_it() {
 }
 
 #[test]
+fn a_continue_behind_an_answer_that_leaves_slowly_is_sent_in_the_end() {
+    each_web(|web| {
+        let kept = web.keep();
+        let client = web.client();
+        let expect = "POST /e HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n";
+        client.write((get("/") + expect).as_bytes());
+        web.settle(&client);
+        let first = kept.borrow_mut().remove(0);
+        // More than may be unsent before anything else is read.
+        first.send_reply(200, None, vec![b'x'; 3 << 20]).unwrap();
+        web.until(&client, |got, _| got.ends_with(b"HTTP/1.1 100 Continue\r\n\r\n"));
+        client.write(b"ok");
+        web.bed.run_until(&mut web.base, || kept.borrow().len() == 1);
+    });
+}
+
+#[test]
 fn what_is_read_ahead_is_bounded_in_bytes_too() {
     each_simulated_web(|web| {
         let limits = Limits { max_body_bytes: Some(10_000), ..Limits::default() };
@@ -199,7 +216,7 @@ fn big_answers_to_a_pipelined_batch_wait_for_the_reader() {
 
 #[test]
 fn one_answer_may_be_larger_than_what_a_stream_may_hold() {
-    each_socket_web(|web| {
+    each_web(|web| {
         web.server.set_gencb(|req: Request| req.send_reply(200, None, vec![b'x'; 20 << 20]));
         let client = web.client();
         client.write((get("/") + &get("/")).as_bytes());
@@ -287,5 +304,22 @@ fn answers_that_are_held_back_are_bounded_together() {
         assert!(refused > 0, "36 MiB are held back");
         web.until(&client, |_, ended| ended);
         assert!(first.send_reply(200, None, "late").unwrap_err().is_client_gone());
+    });
+}
+
+#[test]
+fn a_client_that_sends_on_while_enough_is_out_is_not_read() {
+    each_simulated_web(|web| {
+        let kept = web.keep();
+        let client = web.client();
+        client.write(get("/").repeat(17).as_bytes());
+        web.settle(&client);
+        let mut sent = 0;
+        for _ in 0..100 {
+            sent += client.write_some(get("/").repeat(100).as_bytes());
+            web.bed.settle(&mut web.base);
+        }
+        assert!(sent < 150_000, "{sent} bytes were taken");
+        assert_eq!(kept.borrow().len(), 17);
     });
 }

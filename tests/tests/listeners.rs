@@ -55,6 +55,24 @@ fn every_connection_is_accepted_with_its_address() {
 }
 
 #[test]
+fn a_listener_that_its_callback_frees_by_the_id_of_what_runs_is_freed() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let held = Rc::new(());
+        let canary = held.clone();
+        let listener = Listener::bind(&base, local(), move |listener, _| {
+            let _captured = &canary;
+            let handle = listener.handle();
+            handle.free(handle.running_event().unwrap()).unwrap();
+        })
+        .unwrap();
+        let _peers = connect(bed, &listener, 1);
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert_eq!((listener.fd(), Rc::strong_count(&held)), (None, 1));
+    });
+}
+
+#[test]
 fn a_connection_that_the_callback_drops_is_closed() {
     each_backend(|bed| {
         let mut base = bed.base();

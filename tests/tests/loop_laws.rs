@@ -33,6 +33,57 @@ fn a_loop_without_events_ends_at_once_as_empty() {
 }
 
 #[test]
+fn an_activation_that_is_taken_back_and_asked_for_anew_stands_behind_the_others() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let log = Log::new();
+        let [a, b, c] = ["a", "b", "c"].map(|name| noter(&base, &log, name));
+        for event in [&a, &b, &c] {
+            event.activate(Ready::READ).unwrap();
+        }
+        // Often enough that what was taken back is swept out in between.
+        for _ in 0..1_000 {
+            a.del().unwrap();
+            assert_eq!(a.pending(), Ready::empty());
+            a.activate(Ready::WRITE).unwrap();
+        }
+        c.del().unwrap();
+        assert_eq!((a.pending(), c.pending()), (Ready::WRITE, Ready::empty()));
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert_eq!(log.take(), ["b", "a"]);
+    });
+}
+
+#[test]
+fn nothing_is_to_be_done_when_all_activations_are_taken_back() {
+    each_backend(|bed| {
+        let faults = Faults::new();
+        let mut base = bed.base_with(&faults);
+        let log = Log::new();
+        let event = noter(&base, &log, "called");
+        event.activate(Ready::READ).unwrap();
+        event.del().unwrap();
+        assert_eq!(base.next_deadline(), None);
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert_eq!((faults.count(Call::Wait), log.len()), (0, 0));
+    });
+}
+
+#[test]
+fn activations_of_many_events_are_merged_and_taken_back_in_little_time() {
+    let base = EventBase::new().unwrap();
+    let event = || Event::new(&base, -1, What::empty(), |_, _| {}).unwrap();
+    let events: Vec<Event> = (0..100_000).map(|_| event()).collect();
+    let start = Instant::now();
+    for _ in 0..2 {
+        events.iter().for_each(|event| event.activate(Ready::READ).unwrap());
+    }
+    drop(events);
+    // Minutes if each were searched for among all of them.
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}
+
+#[test]
 fn the_loop_ends_by_itself_when_the_last_event_is_gone_and_can_run_again() {
     each_backend(|bed| {
         let mut base = bed.base();

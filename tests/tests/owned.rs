@@ -8,14 +8,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 
-use event_core::{EventId, Hold, LoopEnd, LoopFlags, LoopHandle, Owned, Ready, Timer};
+use event_core::{Event, EventId, Hold, LoopEnd, LoopFlags, LoopHandle, Owned, Ready, Timer, What};
 use tests::each_backend;
 use tests::streams::{Canary, Seen};
+
+type User = Box<dyn Fn(&LoopHandle)>;
 
 /// An object with a callback of its user.
 struct Object {
     seen: Seen,
-    user: RefCell<Option<Box<dyn Fn(&LoopHandle)>>>,
+    user: RefCell<Option<User>>,
 }
 
 impl Object {
@@ -58,6 +60,7 @@ fn an_owned_object_runs_when_it_is_activated_or_its_time_comes() {
         assert_eq!(seen.take(), [format!("{:?}", Ready::WRITE)]);
         base.add(id, Some(Duration::from_millis(1))).unwrap();
         bed.pass(&mut base, Duration::from_millis(2));
+        bed.settle(&mut base);
         assert_eq!(seen.take(), [format!("{:?}", Ready::TIMEOUT)]);
         bed.pass(&mut base, Duration::from_millis(3));
         assert!(seen.is_empty(), "once");
@@ -98,6 +101,20 @@ fn a_panic_in_an_owned_object_ends_it() {
         assert_eq!(seen.take().last().map(String::as_str), Some("gone"));
         bed.settle(&mut base);
         assert!(seen.is_empty());
+    });
+}
+
+#[test]
+fn an_added_event_that_waits_for_nothing_keeps_the_loop_only_while_it_is_queued() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let seen = Seen::new();
+        let log = seen.clone();
+        let event = Event::new(&base, -1, What::PERSIST, move |_, _| log.push("called")).unwrap();
+        event.add(None).unwrap();
+        event.activate(Ready::WRITE).unwrap();
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert_eq!(seen.take(), ["called"]);
     });
 }
 

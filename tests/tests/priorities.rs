@@ -33,6 +33,33 @@ fn a_loop_has_one_priority_until_it_is_told_otherwise_and_events_get_the_middle_
 }
 
 #[test]
+fn a_mailbox_of_a_priority_that_is_no_more_is_not_starved() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        base.priority_init(10).unwrap();
+        let log = Log::new();
+        let sink = log.clone();
+        let (_first, to_first) = base.mailbox(move |text| sink.push(text)).unwrap();
+        let handle = base.handle();
+        let mut turns = 0;
+        let busy = Event::new(&base, -1, What::empty(), move |event, _| {
+            turns += 1;
+            if turns == 10 { handle.loopexit(None) } else { event.activate(Ready::READ) }.unwrap();
+        })
+        .unwrap();
+        let (_second, to_second) = base
+            .mailbox(move |()| busy.set_priority(1).and_then(|()| busy.activate(Ready::READ)).unwrap())
+            .unwrap();
+        // What had a priority beyond these is of the least urgent one.
+        base.priority_init(2).unwrap();
+        to_first.send("told").unwrap();
+        to_second.send(()).unwrap();
+        assert_eq!(base.run(LoopFlags::NO_EXIT_ON_EMPTY).unwrap(), LoopEnd::Exit);
+        assert_eq!(log.take(), ["told"]);
+    });
+}
+
+#[test]
 fn urgent_callbacks_run_first_and_others_wait_for_the_next_turn() {
     each_backend(|bed| {
         let mut base = bed.base();

@@ -49,15 +49,18 @@ impl Told {
 }
 
 /// Sends everything back; a failure is noted and frees.
-struct Server(Told, Canary);
+struct Server {
+    told: Told,
+    _held: Canary,
+}
 impl Callbacks for Server {
     fn on_read(&mut self, bev: &BufferEvent) {
         let data = bev.read_buffer();
-        self.0.note(bev.write(data));
+        self.told.note(bev.write(data));
     }
     fn on_event(&mut self, bev: &BufferEvent, event: StreamEvent) {
         if event.intersects(StreamEvent::ERROR | StreamEvent::TIMEOUT) {
-            self.0.note(Err::<(), ()>(()));
+            self.told.note(Err::<(), ()>(()));
             bev.free();
         } else if event.contains(StreamEvent::EOF) {
             bev.close_after_flush();
@@ -66,20 +69,24 @@ impl Callbacks for Server {
 }
 
 /// Passes what comes on into a pair; a failure is noted and ends both.
-struct Relay(Told, BufferEvent, Canary);
+struct Relay {
+    told: Told,
+    onward: BufferEvent,
+    _held: Canary,
+}
 impl Callbacks for Relay {
     fn on_read(&mut self, bev: &BufferEvent) {
         let data = bev.read_buffer();
-        self.0.note(self.1.write(data));
+        self.told.note(self.onward.write(data));
     }
     fn on_event(&mut self, bev: &BufferEvent, event: StreamEvent) {
         if event.contains(StreamEvent::CONNECTED) {
             return;
         }
         if event.intersects(StreamEvent::ERROR | StreamEvent::TIMEOUT) {
-            self.0.note(Err::<(), ()>(()));
+            self.told.note(Err::<(), ()>(()));
         }
-        self.1.close_after_flush();
+        self.onward.close_after_flush();
         bev.free();
     }
 }
@@ -135,7 +142,7 @@ fn run(
     let accept = move |listener: &Listener, accepted: Accepted| {
         let stream = accepted.into_stream();
         stream.set_timeouts(Some(10_000 * MS), Some(10_000 * MS));
-        stream.set_callbacks(Server(server_told.clone(), held.clone()));
+        stream.set_callbacks(Server { told: server_told.clone(), _held: held.clone() });
         adds();
         server_told.note(stream.enable(Direction::READ));
         listener.free();
@@ -159,7 +166,7 @@ fn run(
     adding();
     if let Some(client) = told.note(BufferEvent::connect(base, &address)) {
         client.set_timeouts(Some(20_000 * MS), Some(20_000 * MS));
-        client.set_callbacks(Relay(told.clone(), one.clone(), canary.clone()));
+        client.set_callbacks(Relay { told: told.clone(), onward: one.clone(), _held: canary.clone() });
         told.note(client.enable(Direction::READ));
         for piece in message().chunks(MESSAGE.len()) {
             let mut buffer = Buffer::new();

@@ -118,7 +118,7 @@ impl Buffer {
                 // The block of a chunk that was copied goes: there is more in this buffer to keep.
                 drop(to.take_back(chunk));
             } else {
-                if to.is_small_for_back(left) {
+                if to.is_small_for_back(left) || self.is_crumb_for(to, left) {
                     to.add(&self.contiguous()[..left]);
                     self.drain(left);
                 } else if let Some(piece) = self.list.edit_front(|chunk| chunk.split_to(left)) {
@@ -144,6 +144,12 @@ impl Buffer {
         let mut piece = Buffer::new();
         self.remove_buffer(&mut piece, n);
         piece
+    }
+
+    /// Whether the first `n` bytes, which are less than the first chunk, are copied behind others in any case: into
+    /// memory that grows, for a chunk for each of them would be many times their length.
+    fn is_crumb_for(&self, to: &Buffer, n: usize) -> bool {
+        n <= SMALL_PIECE && !to.is_empty() && self.list.front().is_some_and(|chunk| chunk.is_loose_for(n))
     }
 
     /// Appends a chunk out of another buffer; gives it back if its bytes were copied.

@@ -1,12 +1,10 @@
 //! The object behind a stream's handles: its state, and every call that changes it from outside the loop's step.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fmt;
 use std::net::Shutdown;
-use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
 use std::rc::Rc;
-use std::time::Duration;
 
 use bitflags::bitflags;
 
@@ -58,6 +56,8 @@ bitflags! {
         const REGISTERED = 0x4_0000;
         /// The output is over its bound, and the callbacks were or will be told.
         const OVERFULL = 0x8_0000;
+        /// Keeps the loop running whatever it does: `set_held`.
+        const PINNED = 0x10_0000;
     }
 }
 
@@ -101,11 +101,11 @@ pub(crate) struct Inner {
     pub(super) callbacks: Cell<Option<Box<dyn Callbacks>>>,
     pub(super) input: Cell<Buffer>,
     pub(super) output: Cell<Buffer>,
-    pub(super) rare: RefCell<Option<Box<Rare>>>,
+    pub(super) rare: Cell<Option<Box<Rare>>>,
 }
 
-// An idle keep-alive connection holds one of these; with the two reference counts it must stay within 192 bytes.
-const _: () = assert!(size_of::<Inner>() <= 184);
+// An idle keep-alive connection holds one of these: 168 bytes with the two reference counts.
+const _: () = assert!(size_of::<Inner>() <= 152);
 
 impl Inner {
     pub(super) fn new(handle: LoopHandle, fd: RawFd, state: State) -> Inner {
@@ -122,7 +122,7 @@ impl Inner {
             callbacks: Cell::new(None),
             input: Cell::new(Buffer::new()),
             output: Cell::new(Buffer::new()),
-            rare: RefCell::new(None),
+            rare: Cell::new(None),
         }
     }
 
@@ -144,15 +144,30 @@ impl Inner {
 
     /// Reads from the rare part; `default` is what a stream without one has.
     pub(super) fn rare<T>(&self, default: T, read: impl FnOnce(&Rare) -> T) -> T {
-        match &*self.rare.borrow() {
+        let rare = self.rare.take();
+        let result = match &rare {
             Some(rare) => read(rare),
             None => default,
-        }
+        };
+        self.rare.set(rare);
+        result
     }
 
-    /// Changes the rare part, making it if need be. `change` runs under a borrow: it must not drop what users gave.
+    /// Changes the rare part, making it if need be. It is taken out meanwhile: `change` is ours and drops nothing that
+    /// users gave.
     pub(super) fn rare_mut<T>(&self, change: impl FnOnce(&mut Rare) -> T) -> T {
-        change(self.rare.borrow_mut().get_or_insert_default())
+        let mut rare = self.rare.take().unwrap_or_default();
+        let result = change(&mut rare);
+        self.rare.set(Some(rare));
+        result
+    }
+
+    /// Changes the rare part if there is one.
+    pub(super) fn rare_if<T>(&self, change: impl FnOnce(&mut Rare) -> T) -> Option<T> {
+        let mut rare = self.rare.take()?;
+        let result = change(&mut rare);
+        self.rare.set(Some(rare));
+        Some(result)
     }
 
     pub(super) fn peek_len(&self, cell: &Cell<Buffer>) -> usize {
@@ -162,46 +177,9 @@ impl Inner {
         len
     }
 
-    /// Takes a buffer out of its cell until the result is dropped.
-    pub(super) fn borrow<'a>(&'a self, cell: &'a Cell<Buffer>) -> Borrowed<'a> {
-        Borrowed { inner: self, cell, first: self.take_out(cell), buffer: cell.take() }
-    }
-
-    /// Marks the output as out of its cell; whoever is the first says so when it is back.
-    pub(super) fn take_out(&self, cell: &Cell<Buffer>) -> bool {
-        let first = std::ptr::eq(cell, &self.output) && !self.has(State::OUTPUT_OUT);
-        if first {
-            self.set(State::OUTPUT_OUT, true);
-        }
-        first
-    }
-
     /// Whether nothing waits to be sent.
     fn is_flushed(&self) -> bool {
         self.peek_len(&self.output) == 0 && !self.has(State::OUTPUT_OUT)
-    }
-
-    /// Puts a buffer back where it was taken from; what came in the meantime stands behind it. That of a stream that
-    /// was freed meanwhile is dropped.
-    pub(super) fn put_back(&self, cell: &Cell<Buffer>, mut buffer: Buffer) {
-        loop {
-            let mut later = cell.take();
-            if later.is_empty() {
-                break;
-            }
-            // May let go of referenced memory, whose owner may add something again.
-            buffer.add_buffer(&mut later);
-        }
-        if self.is_freed() {
-            drop(buffer);
-        } else {
-            cell.set(buffer);
-        }
-    }
-
-    /// The other end of a pair, unless it is gone.
-    pub(super) fn partner(&self) -> Option<Rc<Inner>> {
-        self.rare(None, |rare| rare.partner.upgrade()).filter(|partner| !partner.is_freed())
     }
 
     pub(super) fn is_closing(&self) -> bool {
@@ -350,9 +328,7 @@ impl Inner {
     }
 
     fn take_closures(&self) -> Option<impl Sized + use<>> {
-        let mut rare = self.rare.borrow_mut();
-        let rare = rare.as_mut()?;
-        Some((rare.read_cb.take(), rare.write_cb.take(), rare.event_cb.take()))
+        self.rare_if(|rare| (rare.read_cb.take(), rare.write_cb.take(), rare.event_cb.take()))
     }
 
     // Output.
@@ -397,7 +373,11 @@ impl Inner {
             self.fail(Cause::OutputFull, Due::ERROR);
         }
         self.set(State::OVERFULL, over_full);
-        if self.may_write() && !self.has(State::BLOCKED | State::IN_STEP) {
+        if self.has(State::IN_STEP) {
+            // The step sends it, and ends with an update.
+            return;
+        }
+        if self.may_write() && !self.has(State::BLOCKED) {
             self.push_unflushed();
         }
         self.update();
@@ -481,44 +461,6 @@ impl Inner {
         self.update();
     }
 
-    /// The other end of a pair may have something for us.
-    pub(super) fn ask_partner(&self) {
-        if self.has(State::PAIR)
-            && let Some(partner) = self.partner()
-        {
-            partner.set(State::BLOCKED, false);
-            if partner.may_write() && partner.peek_len(&partner.output) > 0 {
-                partner.push_unflushed();
-            }
-        }
-    }
-
-    /// Tells the other end of a pair that no more will come: at once if this one is gone, else when that one reads, as
-    /// on a socket.
-    fn end_partner(&self, gone: bool) {
-        let Some(partner) = self.rare(None, |rare| rare.partner.upgrade()) else { return };
-        if partner.is_freed() {
-            return;
-        }
-        if !partner.has(State::EOF) {
-            if gone || partner.has(State::READ_ENABLED) {
-                partner.set(State::UNTOLD_EOF, false);
-                partner.set(State::EOF, true);
-                partner.raise(Due::READ_EOF);
-            } else {
-                partner.set(State::UNTOLD_EOF, true);
-            }
-        }
-        if gone {
-            // What waits there for a reader fails now.
-            partner.set(State::BLOCKED, false);
-            if partner.may_write() && partner.peek_len(&partner.output) > 0 {
-                partner.push_unflushed();
-            }
-        }
-        partner.update();
-    }
-
     /// Input at the library's own bound that nobody took is an event, not a silent stop.
     pub(super) fn check_input_full(&self) {
         if !self.wants_read() || self.due.get().contains(Due::ARRIVED) {
@@ -557,6 +499,14 @@ impl Inner {
             && self.due.get().is_empty()
         {
             self.free();
+        }
+    }
+
+    pub(super) fn set_held(&self, held: bool) {
+        self.set(State::PINNED, held);
+        // Reading holds the loop as a rule, and a step ends with an update of its own.
+        if held != self.has(State::HELD) && !self.has(State::IN_STEP) {
+            self.update();
         }
     }
 
@@ -616,65 +566,6 @@ impl Inner {
             }
         });
         self.input_changed();
-    }
-
-    // Time.
-
-    pub(super) fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) {
-        let now = self.handle.cached_now();
-        self.rare_mut(|rare| {
-            rare.read_timeout = read;
-            rare.write_timeout = write;
-            rare.last_read = now;
-        });
-        self.last_write.set(now);
-        self.rearm();
-    }
-
-    pub(super) fn set_deadline(&self, deadline: Time) {
-        self.deadline.set(deadline);
-        self.rearm();
-    }
-
-    pub(super) fn touch_read(&self) {
-        if let Some(rare) = self.rare.borrow_mut().as_mut()
-            && rare.read_timeout.is_some()
-        {
-            rare.last_read = self.handle.cached_now();
-        }
-    }
-
-    pub(super) fn touch_write(&self) {
-        self.last_write.set(self.handle.cached_now());
-    }
-
-    /// When each timeout passes: reading, writing.
-    pub(super) fn timeouts(&self) -> (Time, Time) {
-        let reading = self.may_read();
-        // A connect that gets nowhere is output that waits, whether or not there is any yet.
-        let connecting = self.has(State::CONNECTING) && self.has(State::WRITE_ENABLED);
-        let writing = connecting || self.may_write() && self.peek_len(&self.output) > 0;
-        self.rare((Time::NEVER, Time::NEVER), |rare| {
-            let read = rare.read_timeout.filter(|_| reading);
-            let write = rare.write_timeout.filter(|_| writing);
-            (
-                read.map_or(Time::NEVER, |timeout| rare.last_read.after(timeout)),
-                write.map_or(Time::NEVER, |timeout| self.last_write.get().after(timeout)),
-            )
-        })
-    }
-
-    pub(super) fn true_deadline(&self) -> Time {
-        let (read, write) = self.timeouts();
-        self.deadline.get().min(read).min(write)
-    }
-
-    /// Arms the heap's timer if it would come too late. One that comes too early costs nothing until it fires.
-    pub(super) fn rearm(&self) {
-        let deadline = self.true_deadline();
-        if deadline < self.handle.armed(self.id.get()) {
-            self.handle.arm(self.id.get(), deadline);
-        }
     }
 
     // What the loop is told.
@@ -739,7 +630,7 @@ impl Inner {
             }
         }
         let held = self.wants_read()
-            || self.has(State::CONNECTING)
+            || self.has(State::CONNECTING | State::PINNED)
             || self.may_write() && self.peek_len(&self.output) > 0;
         if held != self.has(State::HELD) {
             self.set(State::HELD, held);
@@ -762,7 +653,7 @@ impl Inner {
             self.end_partner(true);
         }
         let fd = self.fd.replace(-1);
-        let transport = self.rare.borrow_mut().as_mut().and_then(|rare| rare.transport.take());
+        let transport = self.rare_if(|rare| rare.transport.take()).flatten();
         let closures = self.take_closures();
         let callbacks = self.callbacks.take();
         let buffers = (self.input.take(), self.output.take());
@@ -770,37 +661,6 @@ impl Inner {
             self.handle.sys().close(fd);
         }
         drop((slot, transport, closures, callbacks, buffers));
-    }
-}
-
-/// A buffer out of its cell. However that ends, also by a panic, the bytes go back in their order.
-pub(super) struct Borrowed<'a> {
-    inner: &'a Inner,
-    cell: &'a Cell<Buffer>,
-    first: bool,
-    buffer: Buffer,
-}
-
-impl Deref for Borrowed<'_> {
-    type Target = Buffer;
-
-    fn deref(&self) -> &Buffer {
-        &self.buffer
-    }
-}
-
-impl DerefMut for Borrowed<'_> {
-    fn deref_mut(&mut self) -> &mut Buffer {
-        &mut self.buffer
-    }
-}
-
-impl Drop for Borrowed<'_> {
-    fn drop(&mut self) {
-        self.inner.put_back(self.cell, std::mem::take(&mut self.buffer));
-        if self.first {
-            self.inner.set(State::OUTPUT_OUT, false);
-        }
     }
 }
 

@@ -1,8 +1,11 @@
 //! `BufferEvent`: a stream with an input and an output buffer, and callbacks on them.
 
+mod borrowed;
 mod inner;
+mod pair;
 mod rare;
 mod step;
+mod timing;
 mod transport;
 
 use std::cell::Cell;
@@ -95,9 +98,9 @@ pub trait Callbacks {
 
 /// A stream with buffers: libevent's `bufferevent`.
 ///
-/// A clonable handle on an object that the loop owns: once it is enabled for reading, has a callback or connects, the
-/// loop keeps it until [`free`](Self::free), until an end or error that nobody handles, or until the loop ends, and
-/// dropping handles does nothing. Before that, dropping the last handle frees it.
+/// A clonable handle on an object that the loop owns: once it is enabled, has a callback, is written to or connects, the
+/// loop keeps it until [`free`](Self::free), until an end or error that nobody handles, until it has ended both ways,
+/// or until the loop ends, and dropping handles does nothing. Before that, dropping the last handle frees it.
 ///
 /// A new stream has WRITE enabled and READ disabled. What is written leaves when the running callback returns, or, from
 /// another object's callback, at the latest when the batch ends.
@@ -193,7 +196,9 @@ impl BufferEvent {
         Ok(stream)
     }
 
-    /// Makes two streams that are each other's peer, in memory.
+    /// Makes two streams that are each other's peer, in memory: what one writes is in the other's input as soon as that
+    /// reads and has room below its high mark. Freeing one is the other's `EOF` at once, whether it reads or not;
+    /// [`shutdown_write`](Self::shutdown_write) is its `EOF` when it reads.
     ///
     /// # Errors
     /// - `Error::LoopGone`, `Error::Forked`.
@@ -207,7 +212,7 @@ impl BufferEvent {
         Ok((one, other))
     }
 
-    /// The other end of a pair; `None` for other streams and when it is gone.
+    /// The other end of a pair; `None` for other streams and when it was freed.
     #[doc(alias = "bufferevent_pair_get_partner")]
     pub fn partner(&self) -> Option<BufferEvent> {
         self.inner.partner().map(|inner| BufferEvent { inner })
@@ -366,6 +371,12 @@ impl BufferEvent {
         self.inner.set_deadline(time);
     }
 
+    /// Whether the stream keeps the loop running even if it neither reads nor has anything to send: while its owner
+    /// waits for something else. Off at first.
+    pub fn set_held(&self, held: bool) {
+        self.inner.set_held(held);
+    }
+
     /// Runs the read or write callback in the next turn, whatever the buffers hold.
     ///
     /// # Errors
@@ -393,12 +404,15 @@ impl BufferEvent {
         self.inner.free();
     }
 
-    /// Frees the stream when all output has been sent, or when sending it fails. Nothing is read any more.
+    /// Frees the stream when all output has been sent, what a guard holds included, or when sending it fails: at once if
+    /// there is nothing to send or writing is disabled. Nothing is read any more. A peer that does not read is cut off by
+    /// the write timeout or a deadline, if there is one.
     pub fn close_after_flush(&self) {
         self.inner.close_after_flush();
     }
 
-    /// Tells the peer that nothing more will be written, once all output has been sent.
+    /// Tells the peer that nothing more will be written, once all output has been sent. A stream whose peer has ended,
+    /// too, is then freed.
     pub fn shutdown_write(&self) {
         self.inner.shutdown_write();
     }

@@ -313,47 +313,6 @@ impl Inner {
         Ok((n, n == offered))
     }
 
-    /// Moves output into the other end's input.
-    fn give_partner(&self, output: &mut Buffer) -> io::Result<(usize, bool)> {
-        let Some(partner) = self.partner() else {
-            return Err(io::Error::from_raw_os_error(libc::EPIPE));
-        };
-        if !partner.may_read() {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        let mut input = partner.borrow(&partner.input);
-        let before = input.len();
-        let most = partner.rare(super::rare::DEFAULT_MAX, |rare| rare.read_high.min(rare.max_input));
-        let moved = output.remove_buffer(&mut input, most.saturating_sub(before));
-        drop(input);
-        if moved > 0 {
-            partner.touch_read();
-            // Below the low mark too: its step looks at the bound of the input.
-            partner.raise(Due::ARRIVED);
-            partner.update();
-        }
-        Ok((moved, output.is_empty()))
-    }
-
-    /// Which timeouts have passed.
-    fn expired(&self, now: Time) -> Due {
-        let mut due = Due::empty();
-        let (read, write) = self.timeouts();
-        if read <= now {
-            self.set(State::READ_ENABLED, false);
-            due |= Due::READ_TIMEOUT;
-        }
-        if write <= now {
-            self.set(State::WRITE_ENABLED, false);
-            due |= Due::WRITE_TIMEOUT;
-        }
-        if self.deadline.get() <= now {
-            self.deadline.set(Time::NEVER);
-            due |= Due::DEADLINE;
-        }
-        due
-    }
-
     /// Calls back for everything that is due, in order, and flushes after each.
     fn deliver(self: &Rc<Self>, mut due: Due) {
         if due.contains(Due::CONNECTED) {
@@ -407,6 +366,13 @@ impl Inner {
             self.ask_partner();
         }
         self.update();
+        debug_assert!(self.is_freed() || self.is_woken(), "nothing would send the output");
+    }
+
+    /// Whether output that may be sent will be: on readiness, from the flush list, or when the other end of a pair asks.
+    fn is_woken(&self) -> bool {
+        let waits = self.may_write() && self.peek_len(&self.output) > 0;
+        !waits || self.has(State::BLOCKED | State::UNFLUSHED) || self.handle.check().is_err()
     }
 
     /// What a last flush brought about runs in the next turn.
@@ -445,7 +411,7 @@ impl Inner {
         if self.call(|callbacks, bev| callbacks.on_read(bev)) {
             return;
         }
-        let cb = self.rare.borrow_mut().as_mut().and_then(|rare| rare.read_cb.take());
+        let cb = self.rare_if(|rare| rare.read_cb.take()).flatten();
         let Some(mut cb) = cb else { return };
         self.set(State::LENT, true);
         cb(&BufferEvent { inner: self.clone() });
@@ -456,7 +422,7 @@ impl Inner {
         if self.call(|callbacks, bev| callbacks.on_write(bev)) {
             return;
         }
-        let cb = self.rare.borrow_mut().as_mut().and_then(|rare| rare.write_cb.take());
+        let cb = self.rare_if(|rare| rare.write_cb.take()).flatten();
         let Some(mut cb) = cb else { return };
         self.set(State::LENT, true);
         cb(&BufferEvent { inner: self.clone() });
@@ -467,7 +433,7 @@ impl Inner {
         if self.call(|callbacks, bev| callbacks.on_event(bev, event)) {
             return;
         }
-        let cb = self.rare.borrow_mut().as_mut().and_then(|rare| rare.event_cb.take());
+        let cb = self.rare_if(|rare| rare.event_cb.take()).flatten();
         match cb {
             Some(mut cb) => {
                 self.set(State::LENT, true);

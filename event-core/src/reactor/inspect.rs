@@ -92,7 +92,6 @@ impl LoopHandle {
         let deadline = self.deadline(id);
         let core = self.reactor.core.borrow();
         let slot = core.slots.get(id.0)?;
-        let later = core.later.iter().filter(|later| later.key == id.0);
         let source = (slot.source >= 0).then_some(slot.source);
         Some(EventInfo {
             id,
@@ -100,7 +99,7 @@ impl LoopHandle {
             signal: source.filter(|_| slot.kind == Kind::Signal),
             what: slot.what,
             pending,
-            active: later.fold(slot.active, |active, later| active | later.ready),
+            active: slot.active | slot.later,
             is_active: slot.flags.intersects(Flags::QUEUED | Flags::LATER),
             deadline,
             priority: slot.priority,

@@ -47,19 +47,17 @@ struct WaitHook {
     after: Box<dyn Fn()>,
 }
 
-/// An activation that was asked for in this turn and runs in the next.
-struct Later {
-    key: Key,
-    ready: Ready,
-}
-
 /// Everything that changes together. Borrowed for single statements and blocks that call nothing of the user's.
 pub(crate) struct Core {
     pub(crate) slots: Slots<Slot>,
     fds: FdMap,
     heap: Timers,
     queues: Queues,
-    later: Vec<Later>,
+    /// Events that are activated for the next turn, in order; their reasons stand in their slots. One that was taken back
+    /// stays until the list is moved or swept, and does not count.
+    later: Vec<Key>,
+    /// How many of those count.
+    later_live: usize,
     /// Fds whose interest is handed to the kernel before the next wait.
     dirty: Vec<i32>,
     /// The first event of each signal, by slot index.
@@ -137,6 +135,7 @@ impl LoopHandle {
             heap: Timers::new(),
             queues: Queues::new(),
             later: Vec::new(),
+            later_live: 0,
             dirty: Vec::new(),
             signals: Vec::new(),
             due: Vec::new(),
@@ -223,7 +222,8 @@ impl LoopHandle {
         self.reactor.running_event.get()
     }
 
-    /// Sets how many priorities there are; 0 is the most urgent, and new events get the middle one. At least 1.
+    /// Sets how many priorities there are; 0 is the most urgent, and new events get the middle one. At least 1. Events of
+    /// a priority that is no more are of the least urgent one from here on.
     ///
     /// # Errors
     /// - `Error::Invalid` while activations are queued, so not in a callback that has company.
@@ -297,7 +297,7 @@ impl LoopHandle {
     /// neither.
     pub fn next_deadline(&self) -> Option<Instant> {
         let core = self.reactor.core.borrow();
-        let queued = core.queues.most_urgent().is_some() || !core.later.is_empty() || !core.dirty.is_empty();
+        let queued = core.queues.most_urgent().is_some() || core.later_live > 0 || !core.dirty.is_empty();
         if queued || !self.reactor.flush_list.borrow().is_empty() {
             return Some(self.to_instant(self.reactor.now.get()));
         }
@@ -393,7 +393,10 @@ impl LoopHandle {
     /// end or to look around, or something more urgent is active.
     pub(crate) fn must_yield(&self, id: EventId) -> bool {
         let core = self.reactor.core.borrow();
-        let more_urgent = |slot: &Slot| core.queues.most_urgent().is_some_and(|at| at < slot.priority.into());
+        // Of a priority that is no more, it stands in the least urgent queue.
+        let least = core.queues.priorities() - 1;
+        let own = |slot: &Slot| usize::from(slot.priority).min(least);
+        let more_urgent = |slot: &Slot| core.queues.most_urgent().is_some_and(|at| at < own(slot));
         self.reactor.stop.get() || self.is_continued() || core.slots.get(id.0).is_some_and(more_urgent)
     }
 
@@ -433,6 +436,7 @@ impl LoopHandle {
             let mut core = reactor.core.borrow_mut();
             core.queues.clear();
             core.later.clear();
+            core.later_live = 0;
         }
         reactor.keep.set(0);
         let unflushed = reactor.flush_list.take();

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::fdmap::NONE;
 use crate::interest::{Interest, Ready, What};
 use crate::reactor::slot::Interval;
-use crate::reactor::{Callback, Core, EventId, Flags, Kind, Later, LoopHandle, Reactor, Slot};
+use crate::reactor::{Callback, Core, EventId, Flags, Kind, LoopHandle, Reactor, Slot};
 use crate::slots::Key;
 use crate::sys::Sys;
 
@@ -90,15 +90,18 @@ impl LoopHandle {
         self.touched()
     }
 
-    /// Frees an event. Its id is stale from here on; its callback is dropped at once, or, if it is running, after it
-    /// returns. Freeing a stale id is harmless. O(log n).
+    /// Frees an event, or the stream or listener whose id it is (as [`running_event`](Self::running_event) gives it). The
+    /// id is stale from here on; its callback is dropped at once, or, if it is running, after it returns. Freeing a stale
+    /// id is harmless. O(log n).
     ///
     /// # Errors
     /// - `Error::LoopGone` if the `EventBase` was dropped, and with it the event.
     #[doc(alias = "event_free")]
     pub fn free(&self, id: EventId) -> Result<(), Error> {
-        let slot = self.remove_slot(id.0);
-        drop(slot);
+        match self.remove_slot(id.0) {
+            Some(Slot { callback: Callback::Source(source), .. }) => source.let_go(),
+            slot => drop(slot),
+        }
         if self.is_gone() { Err(Error::LoopGone) } else { self.touched() }
     }
 
@@ -165,7 +168,7 @@ impl LoopHandle {
             pending |= slot.active;
         }
         if slot.flags.contains(Flags::LATER) {
-            pending = core.later.iter().filter(|later| later.key == id.0).fold(pending, |p, l| p | l.ready);
+            pending |= slot.later;
         }
         if core.heap.deadline(id.0.index).is_some() {
             pending |= Ready::TIMEOUT;
@@ -562,9 +565,14 @@ impl Core {
         let later = slot.flags.contains(Flags::LATER);
         self.active.down(later && slot.kind != Kind::Remote);
         slot.flags.remove(Flags::LATER);
+        slot.later = Ready::empty();
         self.heap.remove(key.index);
         if later {
-            self.later.retain(|later| later.key != key);
+            self.later_live -= 1;
+            // Searching for it would make taking back many cost the square of their number.
+            if self.later.len() > 2 * self.later_live + 64 {
+                self.sweep_later();
+            }
         }
     }
 
@@ -712,16 +720,36 @@ impl Core {
 
     fn activate_later(&mut self, key: Key, ready: Ready) -> Result<(), Error> {
         let slot = self.slots.get_mut(key).ok_or(Error::Stale)?;
-        if slot.flags.contains(Flags::LATER) {
-            for later in self.later.iter_mut().filter(|later| later.key == key) {
-                later.ready |= ready;
-            }
-        } else {
+        slot.later |= ready;
+        if !slot.flags.contains(Flags::LATER) {
             slot.flags.insert(Flags::LATER);
             self.active.up(slot.kind != Kind::Remote);
-            self.later.push(Later { key, ready });
+            self.later.push(key);
+            self.later_live += 1;
         }
         Ok(())
+    }
+
+    /// Throws out what was taken back. The last entry of an event is the one that counts.
+    pub(super) fn sweep_later(&mut self) {
+        let mut kept = Vec::with_capacity(self.later_live);
+        for key in std::mem::take(&mut self.later).into_iter().rev() {
+            if let Some(slot) = self.slots.get_mut(key)
+                && slot.flags.contains(Flags::LATER)
+            {
+                // Seen; an earlier entry of it is passed over.
+                slot.flags.remove(Flags::LATER);
+                kept.push(key);
+            }
+        }
+        kept.reverse();
+        for &key in &kept {
+            if let Some(slot) = self.slots.get_mut(key) {
+                slot.flags.insert(Flags::LATER);
+            }
+        }
+        debug_assert_eq!(kept.len(), self.later_live);
+        self.later = kept;
     }
 }
 

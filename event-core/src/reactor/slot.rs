@@ -36,6 +36,11 @@ pub(crate) trait Source {
     /// The kernel lost the fd behind our back.
     fn lost(self: Rc<Self>) {}
 
+    /// Its slot was freed by its id.
+    fn let_go(self: Rc<Self>) {
+        self.teardown();
+    }
+
     /// The object ends now: moves every callback out, drops it, closes what it owns. Called when the loop is dropped
     /// and when one of the object's callbacks has panicked.
     fn teardown(self: Rc<Self>);
@@ -111,6 +116,8 @@ pub(crate) struct Slot {
     pub(crate) kind: Kind,
     /// The reasons of the queued activation.
     pub(crate) active: Ready,
+    /// The reasons of the activation for the next turn.
+    pub(crate) later: Ready,
     pub(crate) flags: Flags,
     pub(crate) priority: u8,
 }

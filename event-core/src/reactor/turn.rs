@@ -170,7 +170,7 @@ impl LoopHandle {
     /// Whether anything is to be done without waiting.
     fn has_work(&self) -> bool {
         let core = self.reactor.core.borrow();
-        let queued = core.queues.most_urgent().is_some() || !core.later.is_empty();
+        let queued = core.queues.most_urgent().is_some() || core.later_live > 0;
         drop(core);
         queued || self.has_unflushed() || self.reactor.shared.has_ops()
     }
@@ -428,14 +428,19 @@ struct Run {
 impl Core {
     /// What was activated for the next turn belongs to this one now.
     fn move_later(&mut self) {
+        if self.later.len() > self.later_live {
+            self.sweep_later();
+        }
         let mut all = std::mem::take(&mut self.later);
-        for later in all.drain(..) {
-            if let Some(slot) = self.slots.get_mut(later.key) {
+        for key in all.drain(..) {
+            if let Some(slot) = self.slots.get_mut(key) {
                 slot.flags.remove(Flags::LATER);
+                let ready = std::mem::take(&mut slot.later);
                 self.active.down(slot.kind != Kind::Remote);
-                self.activate(later.key, later.ready, 0);
+                self.activate(key, ready, 0);
             }
         }
+        self.later_live = 0;
         // Its memory serves the next turn.
         self.later = all;
     }
@@ -581,8 +586,11 @@ impl Core {
         // Called once by any other reason.
         let deliveries = std::mem::take(&mut slot.deliveries).max(1);
         let kind = slot.kind;
-        // Added or held it counts as before; otherwise it counted for being queued, perhaps.
-        let mut recount = !slot.flags.intersects(Flags::ADDED | Flags::HELD);
+        // What counts by itself counts as before; anything else counted for being queued, perhaps.
+        let mut recount = !match slot.callback {
+            Callback::Source(_) => slot.flags.contains(Flags::HELD),
+            _ => slot.flags.contains(Flags::ADDED) && slot.waits(),
+        };
         let callback = match &mut slot.callback {
             Callback::Source(source) => Callback::Source(source.clone()),
             Callback::Token(token) => Callback::Token(*token),

@@ -120,7 +120,7 @@ fn loom_what_is_pushed_while_the_loop_goes_is_refused_or_handed_back() {
 fn mailbox(shared: &Arc<Shared>) -> (Sender<u32>, Arc<Post<u32>>) {
     let letters = Letters { queue: VecDeque::new(), scheduled: false, closed: false };
     let post = Arc::new(Post { letters: Mutex::new(letters) });
-    let sender = Sender { shared: shared.clone(), id: ID, post: post.clone(), _message: PhantomData };
+    let sender = Sender { shared: shared.clone(), id: ID, post: post.clone() };
     (sender, post)
 }
 

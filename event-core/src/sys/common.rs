@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 use std::{cell::Cell, net::Shutdown};
 
 use crate::clock::Time;
@@ -14,7 +14,7 @@ use crate::interest::{Features, Interest};
 use super::seam::{Address, FdKind, FileId, ListenOptions, Reported, Sys, Wake};
 use super::sig::Subscription;
 use super::wake::Waker;
-use super::{fork, net};
+use super::{fork, net, os};
 
 /// One way to wait for fds; the same words as in `Sys`, less what all of them share.
 pub(super) trait Backend: Sized {
@@ -58,7 +58,7 @@ struct Common<B> {
     signals: Subscription,
     backend: B,
     waker: Arc<Waker>,
-    origin: Instant,
+    clock: os::Clock,
 }
 
 impl<B: Backend + 'static> Common<B> {
@@ -68,7 +68,7 @@ impl<B: Backend + 'static> Common<B> {
         let waker = Arc::new(Waker::new()?);
         let backend = B::new(&waker)?;
         let signals = Subscription::new(Arc::clone(&waker));
-        Ok(Rc::new(Common { signals, backend, waker, origin: Instant::now() }))
+        Ok(Rc::new(Common { signals, backend, waker, clock: os::Clock::new() }))
     }
 }
 
@@ -82,7 +82,7 @@ impl<B: Backend> Sys for Common<B> {
     }
 
     fn now(&self) -> Time {
-        Time::from_nanos(0).after(self.origin.elapsed())
+        Time::from_nanos(self.clock.nanos())
     }
 
     fn wall(&self) -> SystemTime {
@@ -233,6 +233,16 @@ mod tests {
         assert_eq!(parts(Some(Duration::from_nanos(1))), Some((0, 1)));
         assert_eq!(parts(Some(Duration::new(7, 999_999_999))), Some((7, 999_999_999)));
         assert_eq!(parts(Some(Duration::MAX)), Some((35 * 60, 0)));
+    }
+
+    #[test]
+    fn both_clocks_start_at_nothing_and_go_on_together() {
+        let (ours, plain) = (os::Clock::new(), crate::sys::posix::Clock::new());
+        assert!(ours.nanos() < 10_000_000_000 && plain.nanos() < 10_000_000_000);
+        std::thread::sleep(Duration::from_millis(2));
+        let (first, between, last) = (ours.nanos(), plain.nanos(), ours.nanos());
+        assert!(first >= 2_000_000 && first <= last);
+        assert!(between.abs_diff(first) < 1_000_000_000, "{first} {between} {last}");
     }
 
     #[test]

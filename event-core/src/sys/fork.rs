@@ -13,6 +13,10 @@ static FORKS: AtomicU64 = AtomicU64::new(0);
 /// Forks before the first call are not counted, and nor is a bare clone(2) or a vfork(2), whose children may only
 /// exec anyway.
 pub(crate) fn fork_count() -> u64 {
+    if cfg!(miri) {
+        // It knows neither fork nor pthread_atfork.
+        return 0;
+    }
     static REGISTER: Once = Once::new();
     REGISTER.call_once(|| {
         // Its one error is ENOMEM, at a few bytes a process; forks would then go uncounted.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
@@ -70,6 +70,22 @@ pub(super) fn take_pending(set: &libc::sigset_t) {
     let mut taken = 0;
     // SAFETY: sigwait(3) reads the set and writes one number; one of the set is pending, so it does not wait.
     unsafe { libc::sigwait(set, &mut taken) };
+}
+
+/// The monotonic clock, as the standard library reads it.
+pub(super) struct Clock {
+    origin: Instant,
+}
+
+impl Clock {
+    pub(super) fn new() -> Clock {
+        Clock { origin: Instant::now() }
+    }
+
+    /// Nanoseconds since this value was made.
+    pub(super) fn nanos(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
 }
 
 #[cfg(test)]

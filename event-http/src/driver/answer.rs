@@ -107,12 +107,13 @@ impl Connection {
         }
     }
 
-    /// Writes the head of an answer.
+    /// Writes the head of an answer, and behind it `body` if the answer has one on the wire.
     pub(super) fn reply_head(
         &self,
         seq: Seq,
         head: &ReplyHead<'_>,
         payload: Payload,
+        body: Option<&Buffer>,
     ) -> Result<Delivery, Error> {
         self.admit()?;
         let to = {
@@ -121,9 +122,7 @@ impl Connection {
             if exchange.state != State::Waiting {
                 return Err(Caller::ReplyEnded.into());
             }
-            let mut to = exchange.to;
-            to.close |= core.is_unread(seq);
-            to
+            exchange.to
         };
         let content_type = self.server.content_type();
         let mut written = Err(Caller::LateReply.into());
@@ -134,6 +133,11 @@ impl Connection {
                 let automatic = Automatic { date, content_type: content_type.as_deref() };
                 written = encode::reply_head(out, to, head, payload, automatic);
             });
+            if let (Ok(delivery), Some(body)) = (&written, body)
+                && delivery.mode != Mode::Nothing
+            {
+                body.chunks().for_each(|chunk| out.extend_from_slice(chunk));
+            }
         })?;
         let delivery = written?;
         self.core.borrow_mut().start_reply(seq, delivery, self.server.handle.elapsed())?;
@@ -142,12 +146,15 @@ impl Connection {
 
     /// A whole answer.
     pub(crate) fn reply(self: &Rc<Self>, seq: Seq, head: &ReplyHead<'_>, body: Buffer) -> Result<(), Error> {
-        let delivery = self.reply_head(seq, head, Payload::Whole(body.len() as u64))?;
+        let len = body.len() as u64;
+        let small = body.len() <= COPY_BODY;
+        let delivery = self.reply_head(seq, head, Payload::Whole(len), small.then_some(&body))?;
         let mut result = Ok(());
-        if delivery.mode != Mode::Nothing && !body.is_empty() {
-            result = self.body(seq, body, delivery.mode);
-        } else {
-            drop(body);
+        if let Mode::Length(_) = delivery.mode {
+            self.core.borrow_mut().take_body(seq, len)?;
+            if !small {
+                result = self.append_buffer(seq, body);
+            }
         }
         self.finish(seq).and(result)
     }
@@ -184,13 +191,13 @@ impl Connection {
 
     /// Begins an answer in pieces.
     pub(crate) fn reply_start(&self, seq: Seq, head: &ReplyHead<'_>) -> Result<Mode, Error> {
-        let mode = self.reply_head(seq, head, Payload::Stream)?.mode;
+        let mode = self.reply_head(seq, head, Payload::Stream, None)?.mode;
         self.arm_outside();
         Ok(mode)
     }
 
     /// A piece of an answer.
-    pub(crate) fn chunk(&self, seq: Seq, piece: Buffer) -> Result<(), Error> {
+    pub(crate) fn chunk(&self, seq: Seq, mut piece: Buffer) -> Result<(), Error> {
         self.admit()?;
         if piece.is_empty() {
             return Ok(());
@@ -199,25 +206,26 @@ impl Connection {
         let mode = self.core.borrow_mut().take_body(seq, len)?;
         match mode {
             Mode::Nothing => {}
+            Mode::Chunked if piece.len() <= COPY_BODY => {
+                self.append(seq, piece.len() + 20, |out| {
+                    encode::chunk_start(out, len);
+                    piece.chunks().for_each(|chunk| out.extend_from_slice(chunk));
+                    out.extend_from_slice(encode::CHUNK_END);
+                })?;
+            }
             Mode::Chunked => {
-                self.append(seq, 20, |out| encode::chunk_start(out, len))?;
-                self.append_buffer(seq, piece)?;
-                self.append(seq, 2, |out| out.extend_from_slice(encode::CHUNK_END))?;
+                // Framed before it is appended: moving the piece may drop a block of the program's, which may write.
+                let mut framed = Vec::with_capacity(20);
+                encode::chunk_start(&mut framed, len);
+                let mut framed = Buffer::from(framed);
+                framed.add_buffer(&mut piece);
+                framed.add(encode::CHUNK_END);
+                self.append_buffer(seq, framed)?;
             }
             Mode::Length(_) | Mode::UntilClose => self.append_buffer(seq, piece)?,
         }
         self.arm_outside();
         Ok(())
-    }
-
-    pub(super) fn body(&self, seq: Seq, body: Buffer, mode: Mode) -> Result<(), Error> {
-        debug_assert!(matches!(mode, Mode::Length(_)), "a whole body has a length");
-        self.core.borrow_mut().take_body(seq, body.len() as u64)?;
-        if body.len() <= COPY_BODY {
-            self.append(seq, body.len(), |out| body.chunks().for_each(|chunk| out.extend_from_slice(chunk)))
-        } else {
-            self.append_buffer(seq, body)
-        }
     }
 
     /// The answer is complete.
@@ -226,7 +234,12 @@ impl Connection {
         let state = self.core.borrow().exchange(seq).map(|exchange| exchange.state);
         match state {
             Some(State::Streaming(Mode::Chunked)) => {
-                self.append(seq, 64, |out| encode::last_chunk(out, trailers))?;
+                let end = self.append(seq, 64, |out| encode::last_chunk(out, trailers));
+                if end.is_err() {
+                    // The stream took it and fails for it, as its bound is the program's; nobody else ends this.
+                    self.reply_abandoned(seq);
+                    return end;
+                }
             }
             Some(State::Streaming(_)) => {}
             Some(_) => return Err(Caller::ReplyEnded.into()),
@@ -242,9 +255,6 @@ impl Connection {
     }
 
     pub(super) fn finish(self: &Rc<Self>, seq: Seq) -> Result<(), Error> {
-        if self.core.borrow().is_unread(seq) {
-            self.lingers.set(true);
-        }
         let finished = self.core.borrow_mut().finish(seq);
         if finished.is_ok() {
             self.mark(seq, Progress::Pending, Progress::Ended);

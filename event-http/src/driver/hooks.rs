@@ -16,29 +16,25 @@ impl Connection {
                     // Told in the next turn, by `drained`.
                     let _ = self.bev.trigger(Direction::WRITE);
                 }
-                let mut hooks = self.hooks.take().unwrap_or_default();
-                hooks.0.push(hook);
-                self.hooks.set(Some(hooks));
+                self.extra(|extra| extra.hooks.push(hook));
             }
         }
     }
 
     /// The answer of `seq` got on.
     pub(super) fn mark(&self, seq: Seq, from: Progress, to: Progress) {
-        if let Some(mut hooks) = self.hooks.take() {
-            let its = hooks.0.iter_mut().filter(|hook| hook.seq == seq && hook.progress == from);
+        if let Some(mut extra) = self.extra.take() {
+            let its = extra.hooks.iter_mut().filter(|hook| hook.seq == seq && hook.progress == from);
             its.for_each(|hook| hook.progress = to);
-            self.hooks.set(Some(hooks));
+            self.extra.set(Some(extra));
         }
     }
 
     /// Takes out the hooks that `wanted` picks.
     pub(super) fn take_hooks(&self, wanted: impl FnMut(&mut Hook) -> bool) -> Vec<Hook> {
-        let Some(mut hooks) = self.hooks.take() else { return Vec::new() };
-        let taken = hooks.0.extract_if(.., wanted).collect();
-        if !hooks.0.is_empty() {
-            self.hooks.set(Some(hooks));
-        }
+        let Some(mut extra) = self.extra.take() else { return Vec::new() };
+        let taken = extra.hooks.extract_if(.., wanted).collect();
+        self.extra.set(Some(extra).filter(|extra| !extra.is_empty()));
         taken
     }
 
@@ -82,17 +78,10 @@ impl Connection {
 
     /// Tells every request that is out that the client has left.
     pub(super) fn run_gone_hooks(&self, gone: Gone) {
-        let Some(mut hooks) = self.hooks.take() else { return };
-        let pending = hooks.0.iter_mut().filter(|hook| hook.progress == Progress::Pending);
-        let callbacks: Vec<_> = pending
-            .filter_map(|hook| {
-                if gone == Gone::Reset {
-                    hook.raise_flag();
-                }
-                hook.take_gone()
-            })
-            .collect();
-        self.hooks.set(Some(hooks));
+        let Some(mut extra) = self.extra.take() else { return };
+        let pending = extra.hooks.iter_mut().filter(|hook| hook.progress == Progress::Pending);
+        let callbacks: Vec<_> = pending.filter_map(|hook| hook.take_gone()).collect();
+        self.extra.set(Some(extra));
         for callback in callbacks {
             guarded("on_client_gone", || callback(gone));
         }

@@ -11,7 +11,7 @@ use std::net::SocketAddrV4;
 use std::rc::Rc;
 use std::time::Duration;
 
-use event_core::{Address, Buffer, BufferEvent, Callbacks, Direction, Hold, StreamEvent};
+use event_core::{Address, Buffer, BufferEvent, Callbacks, Direction, StreamEvent};
 
 use crate::conn::{Conn, Eof, Linger, Rules, Seq, Step, Turn};
 use crate::error::{Caller, Error, Ours};
@@ -45,28 +45,31 @@ struct Incoming {
     body: Buffer,
 }
 
-/// The hooks of a connection's requests, oldest first. In a box that most connections never have.
+/// What a connection has only while something is under way, or if it is of a rarer kind.
 #[derive(Default)]
-struct Hooks(Vec<Hook>);
+struct Extra {
+    incoming: Option<Incoming>,
+    linger: Option<Linger>,
+    hooks: Vec<Hook>,
+    peer: Option<Address>,
+}
 
-/// The peer's address, small for the usual kind.
-enum PeerAddress {
-    V4(SocketAddrV4),
-    Other(Box<Address>),
+impl Extra {
+    fn is_empty(&self) -> bool {
+        self.incoming.is_none() && self.linger.is_none() && self.hooks.is_empty() && self.peer.is_none()
+    }
 }
 
 pub(crate) struct Connection {
     bev: BufferEvent,
     server: Rc<Inner>,
     core: RefCell<Conn<Buffer>>,
-    incoming: Cell<Option<Box<Incoming>>>,
-    hooks: Cell<Option<Box<Hooks>>>,
-    linger: Cell<Option<Box<Linger>>>,
-    /// Keeps the loop running while requests are with the program.
-    hold: Cell<Option<Hold>>,
-    /// Requests and unfinished answers that are with the program.
+    /// What an idle connection does not have.
+    extra: Cell<Option<Box<Extra>>>,
+    /// Requests and unfinished answers that are with the program: they keep the loop running.
     lent: Cell<u32>,
-    peer: PeerAddress,
+    /// The client's address, if it is of this kind; others stand in `extra`.
+    peer: Option<SocketAddrV4>,
     /// Where the server's table has this connection.
     key: Cell<u32>,
     stage: Cell<Stage>,
@@ -83,7 +86,7 @@ pub(crate) struct Connection {
 }
 
 // Besides its stream, this is what an idle connection holds.
-const _: () = assert!(size_of::<Connection>() <= 192);
+const _: () = assert!(size_of::<Connection>() <= 152);
 
 /// The stream's end of a connection. Dropped with the stream.
 struct Link(Rc<Connection>);
@@ -120,18 +123,16 @@ impl Connection {
     /// Starts to serve a stream.
     pub(crate) fn start(server: &Rc<Inner>, bev: BufferEvent, peer: Address) -> Option<Rc<Connection>> {
         let now = server.handle.elapsed();
-        let peer = match peer {
-            Address::Ip(std::net::SocketAddr::V4(address)) => PeerAddress::V4(address),
-            other => PeerAddress::Other(Box::new(other)),
+        let (peer, other) = match peer {
+            Address::Ip(std::net::SocketAddr::V4(address)) => (Some(address), None),
+            Address::Unix(None) => (None, None),
+            other => (None, Some(other)),
         };
         let connection = Rc::new(Connection {
             bev,
             server: server.clone(),
             core: RefCell::new(Conn::new(now)),
-            incoming: Cell::new(None),
-            hooks: Cell::new(None),
-            linger: Cell::new(None),
-            hold: Cell::new(None),
+            extra: Cell::new(None),
             lent: Cell::new(0),
             peer,
             key: Cell::new(u32::MAX),
@@ -142,6 +143,9 @@ impl Connection {
             finished: Cell::new(false),
             lingers: Cell::new(false),
         });
+        if other.is_some() {
+            connection.extra(|extra| extra.peer = other);
+        }
         connection.key.set(server.insert(connection.clone())?);
         connection.bev.set_callbacks(Link(connection.clone()));
         if let Err(error) = connection.bev.enable(Direction::READ) {
@@ -158,10 +162,26 @@ impl Connection {
     }
 
     pub(crate) fn peer(&self) -> Address {
-        match &self.peer {
-            PeerAddress::V4(address) => Address::Ip((*address).into()),
-            PeerAddress::Other(address) => (**address).clone(),
+        match self.peer {
+            Some(address) => Address::Ip(address.into()),
+            None => self.extra(|extra| extra.peer.clone()).unwrap_or(Address::Unix(None)),
         }
+    }
+
+    /// Looks at what an idle connection does not have, or changes it. `f` is ours and drops nothing of the program's.
+    fn extra<T>(&self, f: impl FnOnce(&mut Extra) -> T) -> T {
+        let mut extra = self.extra.take();
+        let result = f(extra.get_or_insert_default());
+        self.extra.set(extra.filter(|extra| !extra.is_empty()));
+        result
+    }
+
+    /// The request of which the body is still to come.
+    fn take_incoming(&self) -> Option<Incoming> {
+        let mut extra = self.extra.take()?;
+        let incoming = extra.incoming.take();
+        self.extra.set(Some(extra).filter(|extra| !extra.is_empty()));
+        incoming
     }
 
     pub(crate) fn server(&self) -> &Rc<Inner> {
@@ -174,7 +194,7 @@ impl Connection {
         let lent = self.lent.get();
         self.lent.set(lent + 1);
         if lent == 0 && self.check().is_ok() {
-            self.hold.set(Some(self.server.handle.hold()));
+            self.bev.set_held(true);
         }
     }
 
@@ -183,7 +203,7 @@ impl Connection {
         let lent = self.lent.get().saturating_sub(1);
         self.lent.set(lent);
         if lent == 0 {
-            self.hold.set(None);
+            self.bev.set_held(false);
         }
     }
 
@@ -224,7 +244,9 @@ impl Connection {
         match self.stage.get() {
             Stage::Open => {
                 self.core.borrow_mut().on_drained(now);
-                if self.paused.get() {
+                // A client that waits for `100 Continue` sends nothing by itself.
+                let waits = self.paused.get() || self.core.borrow().owes_continue();
+                if waits {
                     self.resume();
                 }
             }
@@ -260,7 +282,7 @@ impl Connection {
 
     /// All that the client has sent is read.
     fn end_of_input(self: &Rc<Self>) {
-        let unfinished = self.incoming.take();
+        let unfinished = self.take_incoming();
         drop(unfinished);
         let eof = self.core.borrow_mut().on_eof();
         if let Eof::InBody(seq) = eof {
@@ -291,9 +313,9 @@ impl Connection {
             return;
         }
         if self.stage.get() == Stage::Lingering {
-            let linger = self.linger.take();
-            let over = linger.as_ref().is_none_or(|l| l.deadline().is_some_and(|deadline| deadline <= now));
-            self.linger.set(linger);
+            let over = self.extra(|extra| {
+                extra.linger.as_ref().is_none_or(|l| l.deadline().is_some_and(|deadline| deadline <= now))
+            });
             if over {
                 return self.free();
             }
@@ -302,7 +324,7 @@ impl Connection {
             let step = self.core.borrow_mut().on_deadline(now, &rules.limits, output);
             if let Some(Step::Fail { seq, error }) = step {
                 self.lingers.set(true);
-                let unfinished = self.incoming.take();
+                let unfinished = self.take_incoming();
                 drop(unfinished);
                 self.fail(seq, &error);
                 self.close_if_ended();
@@ -330,12 +352,7 @@ impl Connection {
         let output = self.bev.pending_output() > 0;
         let mut deadline = match self.stage.get() {
             Stage::Open => self.core.borrow().deadline(&rules.limits, output),
-            Stage::Lingering => {
-                let linger = self.linger.take();
-                let deadline = linger.as_ref().and_then(|linger| linger.deadline());
-                self.linger.set(linger);
-                deadline
-            }
+            Stage::Lingering => self.extra(|extra| extra.linger.as_ref().and_then(Linger::deadline)),
             _ => None,
         };
         if output && let Some(answer) = self.answer_deadline(&rules) {
@@ -384,7 +401,8 @@ impl Connection {
         self.stage.set(Stage::Lingering);
         self.bev.shutdown_write();
         let rules = self.server.rules();
-        self.linger.set(Some(Box::new(Linger::new(self.server.handle.elapsed(), &rules.limits))));
+        let linger = Linger::new(self.server.handle.elapsed(), &rules.limits);
+        self.extra(|extra| extra.linger = Some(linger));
         self.arm();
     }
 
@@ -411,17 +429,23 @@ impl Connection {
     /// Closes now.
     pub(crate) fn close(&self, server_gone: bool) {
         self.settle_hooks();
-        self.over(if server_gone { Stage::ServerGone } else { Stage::Closed });
-        self.free();
+        let stage = if server_gone { Stage::ServerGone } else { Stage::Closed };
+        self.set_over(stage);
+        // First: what drops after it is the program's, and may panic.
+        self.bev.free();
+        self.over(stage);
+    }
+
+    fn set_over(&self, stage: Stage) {
+        if !matches!(self.stage.get(), Stage::Closed | Stage::ServerGone) {
+            self.stage.set(stage);
+        }
     }
 
     /// The connection has ended; its requests' hooks run in the loop's next turn.
     fn over(&self, stage: Stage) {
-        if !matches!(self.stage.get(), Stage::Closed | Stage::ServerGone) {
-            self.stage.set(stage);
-        }
-        let unfinished = self.incoming.take();
-        self.hold.set(None);
+        self.set_over(stage);
+        let unfinished = self.take_incoming();
         let key = self.key.replace(u32::MAX);
         if key != u32::MAX {
             self.server.remove(key);
@@ -430,12 +454,12 @@ impl Connection {
             Stage::ServerGone => Completion::ServerGone,
             _ => Completion::ClientGone,
         };
-        for mut hook in self.hooks.take().into_iter().flat_map(|hooks| hooks.0) {
-            // Whoever was to hear of it has heard.
-            let unheard = hook.take_gone();
+        // Whoever was to hear of it has heard.
+        let mut unheard = Vec::new();
+        for mut hook in self.take_hooks(|_| true) {
+            unheard.extend(hook.take_gone());
             self.server.queue_hook(hook, completion);
-            drop(unheard);
         }
-        drop(unfinished);
+        drop((unheard, unfinished));
     }
 }

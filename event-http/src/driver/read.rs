@@ -26,6 +26,9 @@ impl Connection {
         self.serve(&mut input);
         drop(input);
         self.pumping.set(false);
+        if self.stage.get() == Stage::Open && !self.reads_on() {
+            let _ = self.bev.enable(Direction::READ);
+        }
         if self.stage.get() == Stage::Open && self.finished.get() && !self.reads_on() {
             self.end_of_input();
         }
@@ -40,7 +43,7 @@ impl Connection {
 
     pub(super) fn serve(self: &Rc<Self>, input: &mut BufferGuard) {
         let mut rules = self.server.rules();
-        let mut incoming = self.incoming.take();
+        let mut incoming = self.take_incoming();
         let mut fresh: Option<Incoming> = None;
         let mut served = 0;
         while self.stage.get() == Stage::Open && !self.bev.is_freed() {
@@ -68,7 +71,7 @@ impl Connection {
                 }
                 Step::End { seq: ended, trailers } => {
                     input.drain(consumed);
-                    let request = fresh.take().or_else(|| incoming.take().map(|boxed| *boxed));
+                    let request = fresh.take().or_else(|| incoming.take());
                     let Some(Incoming { seq, head, body }) = request else { return self.free() };
                     debug_assert_eq!(seq, ended, "a request ends before the next begins");
                     self.server.serve(Request::new(self.clone(), seq, head, body, trailers));
@@ -76,7 +79,9 @@ impl Connection {
                     // The handler may have changed them.
                     rules = self.server.rules();
                     if served == REQUESTS_PER_VISIT && !input.is_empty() {
-                        // The rest waits a turn.
+                        // The rest waits a turn, and more is read only behind it: a client that sends faster than it is
+                        // served would fill the input.
+                        self.bev.disable(Direction::READ);
                         self.yields.set(self.bev.trigger(Direction::READ).is_ok());
                         break;
                     }
@@ -121,7 +126,9 @@ impl Connection {
                 }
             }
         }
-        self.incoming.set(fresh.map(Box::new).or(incoming));
+        if let Some(request) = fresh.or(incoming) {
+            self.extra(|extra| extra.incoming = Some(request));
+        }
     }
 
     /// Reads nothing until an answer has left.
@@ -130,10 +137,9 @@ impl Connection {
         self.bev.disable(Direction::READ);
     }
 
-    /// Reads on in the next turn, on a fresh stack.
+    /// Goes on in the next turn, on a fresh stack, with what lies here; more is read behind it.
     pub(super) fn resume(&self) {
         self.paused.set(false);
-        let _ = self.bev.enable(Direction::READ);
         self.yields.set(self.bev.trigger(Direction::READ).is_ok());
     }
 
@@ -158,12 +164,10 @@ impl Connection {
         let len = input.len();
         input.clear();
         drop(input);
-        if let Some(mut linger) = self.linger.take() {
-            let goes_on = linger.discard(len, self.server.handle.elapsed());
-            self.linger.set(Some(linger));
-            if !goes_on {
-                self.free();
-            }
+        let now = self.server.handle.elapsed();
+        let goes_on = self.extra(|extra| extra.linger.as_mut().is_none_or(|l| l.discard(len, now)));
+        if !goes_on {
+            self.free();
         }
     }
 }

@@ -10,7 +10,8 @@ use event_core::{Buffer, LoopHandle, Mailbox, Sender};
 
 use crate::error::{Caller, Error, Ours};
 use crate::head::Headers;
-use crate::server::{Hook, Inner, Reply, Request};
+use crate::server::request::check_status;
+use crate::server::{Hook, Inner, Reply, Request, guarded};
 
 /// What a token's holder asks for.
 enum Message {
@@ -43,8 +44,9 @@ impl Desk {
 
 /// A token for a request that is parked with its server: any thread may answer it, once.
 ///
-/// Dropped unanswered, also by a thread that panics, it answers 500. The request keeps the loop running meanwhile, as long as its connection
-/// lives.
+/// Dropped unanswered, also by a thread that panics, it answers 500. The request keeps the loop running meanwhile, as
+/// long as its connection lives. Nothing is sent in a call of this type: the loop does that in its next turn, in the
+/// order of the calls.
 ///
 /// ```
 /// # use event_core::EventBase;
@@ -99,8 +101,12 @@ impl Drop for Ticket {
 }
 
 impl Deferred {
-    pub(crate) fn park(request: Request) -> Deferred {
+    pub(crate) fn park(mut request: Request) -> Deferred {
         let server = request.connection().server().clone();
+        // What the handler has added goes with the token. The body is nobody's any more, and may be large.
+        let headers = std::mem::take(request.reply_headers());
+        let body = request.take_body();
+        drop(body);
         let gone = Arc::new(AtomicBool::new(request.is_client_gone()));
         request.connection().add_hook(Hook::flag(request.seq(), gone.clone()));
         let sender = open_desk(&server);
@@ -116,10 +122,10 @@ impl Deferred {
             }
         };
         drop(refused);
-        Deferred { ticket: Some(Ticket { sender, number, gone }), headers: Headers::new() }
+        Deferred { ticket: Some(Ticket { sender, number, gone }), headers }
     }
 
-    /// Adds a field to the answer.
+    /// Adds a field to the answer, behind those that were added before the request was deferred.
     ///
     /// # Errors
     /// - `is_invalid_argument` if the name is not a token or the value holds a control character.
@@ -179,6 +185,9 @@ impl fmt::Debug for Deferred {
 }
 
 /// An answer that another thread is streaming. Dropped before [`end`](Self::end), it closes the connection.
+///
+/// Pieces wait in the loop's mailbox, which has no bound, and then in the connection's output; when more than 16 MiB of
+/// that are unsent the connection is closed. A thread that has much to send must not run ahead of its client.
 #[must_use = "a reply that is dropped before its end closes the connection"]
 pub struct DeferredReply {
     ticket: Ticket,
@@ -217,10 +226,6 @@ impl fmt::Debug for DeferredReply {
     }
 }
 
-fn check_status(status: u16) -> Result<(), Error> {
-    if (100..=999).contains(&status) { Ok(()) } else { Err(Caller::Status.into()) }
-}
-
 /// The way into the server's mailbox, made on first use; `None` if the loop or the server is gone.
 fn open_desk(server: &Rc<Inner>) -> Option<Sender<Message>> {
     if let Some((_, sender)) = &server.desk.borrow().mailbox {
@@ -234,7 +239,8 @@ fn open_desk(server: &Rc<Inner>) -> Option<Sender<Message>> {
     let (mailbox, sender) = handle
         .mailbox(move |message| {
             if let Some(server) = weak.upgrade() {
-                receive(&server, message);
+                // A panic, in the Drop of a block that is sent, ends that answer and not the mailbox of all of them.
+                guarded("what a deferred answer let go of", || receive(&server, message));
             }
         })
         .ok()?;

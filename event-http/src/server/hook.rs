@@ -34,11 +34,19 @@ pub(crate) type CompleteCallback = Box<dyn FnOnce(Completion)>;
 
 /// Runs a callback of the program's. A panic in it ends nothing else: it is logged; true if there was none.
 pub(crate) fn guarded(name: &str, callback: impl FnOnce()) -> bool {
-    let outcome = catch_unwind(AssertUnwindSafe(callback));
-    if outcome.is_err() {
-        log::error!("{name} panicked");
+    let Err(payload) = catch_unwind(AssertUnwindSafe(callback)) else { return true };
+    // Both are the program's code, too, and whoever calls this has more to do.
+    forget_panic(|| log::error!("{name} panicked"));
+    forget_panic(|| drop(payload));
+    false
+}
+
+/// Runs what is left to do for a panic. If it panics itself, what it panicked with is leaked: dropping that might go on
+/// so for ever.
+fn forget_panic(f: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+        std::mem::forget(payload);
     }
-    outcome.is_ok()
 }
 
 /// How far the answer of a hook's request is.

@@ -444,7 +444,8 @@ impl Inner {
 
     fn run_hooks(&self) {
         for (hook, completion) in self.queued.take() {
-            hook.complete(completion);
+            // What it does not call, it drops.
+            guarded("a drop", || hook.complete(completion));
         }
     }
 
@@ -461,12 +462,13 @@ impl Inner {
             return;
         }
         self.stop_listening();
+        // There is no second try: a Drop of the program's that panics must not leave the rest open.
         for connection in self.all_connections() {
-            connection.close(true);
+            guarded("a drop", || connection.close(true));
         }
         let parked = self.desk.borrow_mut().close();
         let handlers = (self.gencb.take(), self.routes.take());
-        drop((parked, handlers));
+        guarded("a drop", || drop((parked, handlers)));
         // The hooks of what was open run in the next turn; after them the loop lets go of this.
         if self.queued.borrow().is_empty()
             && let Some(id) = self.id.take()

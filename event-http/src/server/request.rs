@@ -9,7 +9,7 @@ use event_core::{Address, Buffer};
 use crate::conn::Seq;
 use crate::driver::Connection;
 use crate::encode::ReplyHead;
-use crate::error::{Error, Ours};
+use crate::error::{Caller, Error, Ours};
 use crate::head::{HeaderValue, Headers, Method, RequestHead, Version};
 use crate::server::deferred::Deferred;
 use crate::server::{Completion, Gone, Hook};
@@ -169,8 +169,8 @@ impl Request {
     /// # Errors
     /// - `is_client_gone` if the client has left: harmless, nobody waits.
     /// - `is_server_gone` if the server was freed.
-    /// - `is_invalid_argument` if the status is not 100 to 999 or the reason has a control character; the client then
-    ///   gets 500.
+    /// - `is_invalid_argument` if the status is not 200 to 999, or 101, or the reason has a control character; the
+    ///   client then gets 500. Another 1xx would not end the request (RFC 9110 section 15.2).
     #[doc(alias = "evhttp_send_reply")]
     pub fn send_reply<'a>(
         mut self,
@@ -179,6 +179,7 @@ impl Request {
         body: impl Into<Buffer>,
     ) -> Result<(), Error> {
         let (reason, body) = (reason.into(), body.into());
+        check_status(status)?;
         let head = ReplyHead { status, reason, headers: &self.reply_headers };
         let sent = self.connection.reply(self.seq, &head, body);
         self.answered = sent.as_ref().err().is_none_or(|error| !error.is_invalid_argument());
@@ -186,13 +187,14 @@ impl Request {
     }
 
     /// Answers with an error page, after which the connection closes. `reason` stands in the status line and, escaped,
-    /// in the page; `None` for the standard phrase.
+    /// in the page; `None` for the standard phrase. One with control characters stands in the page only.
     ///
     /// # Errors
-    /// As [`send_reply`](Self::send_reply).
+    /// As [`send_reply`](Self::send_reply), apart from the reason.
     #[doc(alias = "evhttp_send_error")]
     pub fn send_error<'a>(mut self, status: u16, reason: impl Into<Option<&'a str>>) -> Result<(), Error> {
         let reason = reason.into();
+        check_status(status)?;
         self.answered = true;
         self.connection.reply_error(self.seq, status, reason)
     }
@@ -209,6 +211,7 @@ impl Request {
         reason: impl Into<Option<&'a str>>,
     ) -> Result<Reply, Error> {
         let reason = reason.into();
+        check_status(status)?;
         let head = ReplyHead { status, reason, headers: &self.reply_headers };
         let started = self.connection.reply_start(self.seq, &head);
         self.answered = started.as_ref().err().is_none_or(|error| !error.is_invalid_argument());
@@ -218,8 +221,8 @@ impl Request {
         Ok(Reply { connection, seq: self.seq, trailers: Headers::new(), ended: Cell::new(false) })
     }
 
-    /// Parks the request with its server and gives a token for it that any thread may answer, once. Take out what the
-    /// answer needs before.
+    /// Parks the request with its server and gives a token for it that any thread may answer, once. Fields added to the
+    /// answer go with it. Take out what the answer needs before: the body is dropped.
     pub fn defer(self) -> Deferred {
         Deferred::park(self)
     }
@@ -259,8 +262,14 @@ impl fmt::Debug for Request {
     }
 }
 
+/// Whether a status can be that of an answer that ends a request.
+pub(crate) fn check_status(status: u16) -> Result<(), Error> {
+    if status == 101 || (200..=999).contains(&status) { Ok(()) } else { Err(Caller::Status.into()) }
+}
+
 /// An answer that is being streamed. Dropped before [`end`](Reply::end), it closes the connection, so that what the
-/// client has does not look whole; only an HTTP/1.0 client without a Content-Length cannot tell. It keeps the loop running while it exists and its connection lives.
+/// client has does not look whole; only an HTTP/1.0 client without a Content-Length cannot tell. It keeps the loop
+/// running while it exists and its connection lives.
 #[must_use = "a reply that is dropped before its end closes the connection"]
 pub struct Reply {
     connection: Rc<Connection>,

@@ -1,0 +1,75 @@
+//! The two ends of a pair: what one does to the other.
+
+use std::io;
+use std::rc::Rc;
+
+use super::inner::{Due, Inner, State};
+use super::rare::DEFAULT_MAX;
+use crate::buffer::Buffer;
+
+impl Inner {
+    /// The other end of a pair, unless it is gone.
+    pub(super) fn partner(&self) -> Option<Rc<Inner>> {
+        self.rare(None, |rare| rare.partner.upgrade()).filter(|partner| !partner.is_freed())
+    }
+
+    /// Moves output into the other end's input.
+    pub(super) fn give_partner(&self, output: &mut Buffer) -> io::Result<(usize, bool)> {
+        let Some(partner) = self.partner() else {
+            return Err(io::Error::from_raw_os_error(libc::EPIPE));
+        };
+        if !partner.may_read() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let mut input = partner.borrow(&partner.input);
+        let before = input.len();
+        let most = partner.rare(DEFAULT_MAX, |rare| rare.read_high.min(rare.max_input));
+        let moved = output.remove_buffer(&mut input, most.saturating_sub(before));
+        drop(input);
+        if moved > 0 {
+            partner.touch_read();
+            // Below the low mark too: its step looks at the bound of the input.
+            partner.raise(Due::ARRIVED);
+            partner.update();
+        }
+        Ok((moved, output.is_empty()))
+    }
+
+    /// The other end of a pair may have something for us.
+    pub(super) fn ask_partner(&self) {
+        if self.has(State::PAIR)
+            && let Some(partner) = self.partner()
+        {
+            partner.set(State::BLOCKED, false);
+            if partner.may_write() && partner.peek_len(&partner.output) > 0 {
+                partner.push_unflushed();
+            }
+        }
+    }
+
+    /// Tells the other end of a pair that no more will come: at once if this one is gone, else when that one reads, as
+    /// on a socket.
+    pub(super) fn end_partner(&self, gone: bool) {
+        let Some(partner) = self.rare(None, |rare| rare.partner.upgrade()) else { return };
+        if partner.is_freed() {
+            return;
+        }
+        if !partner.has(State::EOF) {
+            if gone || partner.has(State::READ_ENABLED) {
+                partner.set(State::UNTOLD_EOF, false);
+                partner.set(State::EOF, true);
+                partner.raise(Due::READ_EOF);
+            } else {
+                partner.set(State::UNTOLD_EOF, true);
+            }
+        }
+        if gone {
+            // What waits there for a reader fails now.
+            partner.set(State::BLOCKED, false);
+            if partner.may_write() && partner.peek_len(&partner.output) > 0 {
+                partner.push_unflushed();
+            }
+        }
+        partner.update();
+    }
+}

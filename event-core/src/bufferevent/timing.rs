@@ -1,0 +1,84 @@
+//! A stream's timeouts and deadline: one lazy timer of the loop for all of them.
+
+use std::time::Duration;
+
+use super::inner::{Due, Inner, State};
+use crate::clock::Time;
+
+impl Inner {
+    pub(super) fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) {
+        let now = self.handle.cached_now();
+        self.rare_mut(|rare| {
+            rare.read_timeout = read;
+            rare.write_timeout = write;
+            rare.last_read = now;
+        });
+        self.last_write.set(now);
+        self.rearm();
+    }
+
+    pub(super) fn set_deadline(&self, deadline: Time) {
+        self.deadline.set(deadline);
+        self.rearm();
+    }
+
+    pub(super) fn touch_read(&self) {
+        self.rare_if(|rare| {
+            if rare.read_timeout.is_some() {
+                rare.last_read = self.handle.cached_now();
+            }
+        });
+    }
+
+    pub(super) fn touch_write(&self) {
+        self.last_write.set(self.handle.cached_now());
+    }
+
+    /// When each timeout passes: reading, writing.
+    pub(super) fn timeouts(&self) -> (Time, Time) {
+        let reading = self.may_read();
+        // A connect that gets nowhere is output that waits, whether or not there is any yet.
+        let connecting = self.has(State::CONNECTING) && self.has(State::WRITE_ENABLED);
+        let writing = connecting || self.may_write() && self.peek_len(&self.output) > 0;
+        self.rare((Time::NEVER, Time::NEVER), |rare| {
+            let read = rare.read_timeout.filter(|_| reading);
+            let write = rare.write_timeout.filter(|_| writing);
+            (
+                read.map_or(Time::NEVER, |timeout| rare.last_read.after(timeout)),
+                write.map_or(Time::NEVER, |timeout| self.last_write.get().after(timeout)),
+            )
+        })
+    }
+
+    pub(super) fn true_deadline(&self) -> Time {
+        let (read, write) = self.timeouts();
+        self.deadline.get().min(read).min(write)
+    }
+
+    /// Arms the heap's timer if it would come too late. One that comes too early costs nothing until it fires.
+    pub(super) fn rearm(&self) {
+        let deadline = self.true_deadline();
+        if deadline < self.handle.armed(self.id.get()) {
+            self.handle.arm(self.id.get(), deadline);
+        }
+    }
+
+    /// Which timeouts have passed.
+    pub(super) fn expired(&self, now: Time) -> Due {
+        let mut due = Due::empty();
+        let (read, write) = self.timeouts();
+        if read <= now {
+            self.set(State::READ_ENABLED, false);
+            due |= Due::READ_TIMEOUT;
+        }
+        if write <= now {
+            self.set(State::WRITE_ENABLED, false);
+            due |= Due::WRITE_TIMEOUT;
+        }
+        if self.deadline.get() <= now {
+            self.deadline.set(Time::NEVER);
+            due |= Due::DEADLINE;
+        }
+        due
+    }
+}
