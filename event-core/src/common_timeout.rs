@@ -62,10 +62,11 @@ struct Node {
 
 const FREE: Node = Node { deadline: Time::NEVER, seq: 0, prev: NONE, next: NONE, home: NONE, linked: false };
 
-/// How a slot is called in the heap. Memory ends long before the sum does, but the index may be that of no slot at all.
+/// How a slot is called in the heap: the queues come first. The index of no slot, which is `u32::MAX`, becomes a name
+/// between the two that is nobody's.
 #[inline]
 fn in_heap(slot: u32) -> u32 {
-    slot.saturating_add(MAX_QUEUES)
+    slot.wrapping_add(MAX_QUEUES + 1)
 }
 
 /// At most one timer a slot, by itself in the heap or in a queue.
@@ -143,12 +144,15 @@ impl Timers {
     /// Disarms the slot's timer; tells whether it was armed.
     #[inline]
     pub(crate) fn remove(&mut self, slot: u32) -> bool {
-        self.heap.remove(in_heap(slot)) || self.leave(slot)
+        self.heap.remove(in_heap(slot)) || !self.nodes.is_empty() && self.leave(slot)
     }
 
     #[inline]
     pub(crate) fn deadline(&self, slot: u32) -> Option<Time> {
         let alone = self.heap.deadline(in_heap(slot));
+        if self.nodes.is_empty() {
+            return alone;
+        }
         alone.or_else(|| self.nodes.get(slot as usize).filter(|node| node.linked).map(|node| node.deadline))
     }
 
@@ -156,7 +160,7 @@ impl Timers {
     #[inline]
     pub(crate) fn first(&self) -> Option<(Time, u32)> {
         let (deadline, id) = self.heap.first()?;
-        let slot = id.checked_sub(MAX_QUEUES).unwrap_or_else(|| self.queues[id as usize].first);
+        let slot = id.checked_sub(MAX_QUEUES + 1).unwrap_or_else(|| self.queues[id as usize].first);
         Some((deadline, slot))
     }
 
@@ -272,7 +276,7 @@ mod tests {
             let common = timers.common(nanos(n)).unwrap();
             timers.set_common(n as u32, common, at(0));
         }
-        for slot in (0..300).map(|n| u32::MAX - n).chain(256..600) {
+        for slot in (256..600).chain([NONE]) {
             assert_eq!((timers.deadline(slot), timers.remove(slot)), (None, false));
         }
         assert_eq!(timers.len(), 256);

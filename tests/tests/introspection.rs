@@ -80,6 +80,7 @@ fn what_other_threads_ask_for_is_no_event_of_the_programs() {
             let handle = base.handle();
             event_core::Watcher::check(&base, move || sink.push(handle.num_events(EventCount::all())))
         };
+        assert_eq!(base.max_events(EventCount::all(), false), 0);
         base.remote().post(|handle| handle.loopexit(None).unwrap()).unwrap();
         assert_eq!(base.run(LoopFlags::NO_EXIT_ON_EMPTY).unwrap(), LoopEnd::Exit);
         assert!(log.take().iter().all(|count| *count == 0));
@@ -92,6 +93,8 @@ fn the_highest_counts_are_kept_until_they_are_cleared() {
     each_backend(|bed| {
         let mut base = bed.base();
         let timers: Vec<Timer> = (0..3).map(|_| Timer::new(&base, |_| {}).unwrap()).collect();
+        timers[0].add(Duration::ZERO).unwrap();
+        assert_eq!(base.max_events(EventCount::ADDED, false), 1, "what there is when it is first asked for");
         timers.iter().for_each(|timer| timer.add(Duration::ZERO).unwrap());
         drop((base.hold(), base.hold()));
         base.dispatch().unwrap();
@@ -105,6 +108,44 @@ fn the_highest_counts_are_kept_until_they_are_cleared() {
         timers[0].add(HOUR).unwrap();
         assert_eq!(most(EventCount::ADDED, true), 1);
         assert_eq!(most(EventCount::ADDED, true), 1, "from what there is now");
+    });
+}
+
+#[test]
+fn the_marks_count_whatever_happens_to_events() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let none = base.max_events(EventCount::all(), true);
+        assert_eq!(none, 0);
+        let (fd, peer) = bed.fd();
+        let (raw, handle) = (fd.raw(), base.handle());
+        let reader = Event::new(&base, raw, What::READ | What::PERSIST, move |event, _| {
+            let _ = fd.read();
+            // Checked against a count of all events in debug builds.
+            handle.num_events(EventCount::all());
+            event.activate(Ready::WRITE).unwrap();
+            event.activate_now(Ready::WRITE).unwrap();
+            event.activate_now(Ready::READ).unwrap();
+            event.del().unwrap();
+            handle.num_events(EventCount::all());
+        })
+        .unwrap();
+        let one_shot = Event::new(&base, raw, What::READ, |_, _| {}).unwrap();
+        let signal = Signal::new(&base, libc::SIGWINCH, |_| {}).unwrap();
+        let timer = Timer::new(&base, |_| {}).unwrap();
+        reader.add(Some(HOUR)).unwrap();
+        one_shot.add(None).unwrap();
+        signal.add().unwrap();
+        timer.add(Duration::ZERO).unwrap();
+        base.active_by_signal(libc::SIGWINCH).unwrap();
+        timer.activate(Ready::READ).unwrap();
+        assert_eq!(base.num_events(EventCount::all()), 6);
+        signal.set_background(true).unwrap();
+        peer.write_all(b"x");
+        base.dispatch().unwrap();
+        assert_eq!(base.num_events(EventCount::all()), 1, "the signal is still added");
+        assert_eq!(base.max_events(EventCount::ADDED, false), 4);
+        assert_eq!(base.max_events(EventCount::ACTIVE, false), 4);
     });
 }
 

@@ -270,7 +270,7 @@
 //! | `event_base_active_by_fd(base, fd, what)`, `event_base_active_by_signal(base, sig)` | [`LoopHandle::active_by_fd`], [`LoopHandle::active_by_signal`] |
 //! | `event_base_foreach_event(base, cb, arg)`, `event_base_foreach_event_cb` | [`LoopHandle::for_each_event`] with an [`EventInfo`] each; the callback may change what it likes |
 //! | `event_base_dump_events(base, file)` | [`LoopHandle::dump_events`], a `String` |
-//! | `event_base_get_num_events(base, flags)`, `event_base_get_max_events(base, flags, clear)` | [`LoopHandle::num_events`], [`LoopHandle::max_events`]: an event with a timeout counts once, and a mark that is cleared starts from what there is |
+//! | `event_base_get_num_events(base, flags)`, `event_base_get_max_events(base, flags, clear)` | [`LoopHandle::num_events`], [`LoopHandle::max_events`]: an event with a timeout counts once; the marks are kept from the first `max_events` on, and one that is cleared starts from what there is |
 //! | `EVENT_BASE_COUNT_ACTIVE`, `EVENT_BASE_COUNT_ADDED`, `EVENT_BASE_COUNT_VIRTUAL` | [`EventCount`] |
 //!
 //! ## Configuration

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use bitflags::bitflags;
 
+use super::measure::Measured;
 use super::watchers::Watchers;
 use crate::clock::Time;
 use crate::error::Error;
-use crate::reactor::LoopHandle;
+use crate::reactor::{Kind, LoopHandle};
+use crate::slots::Key;
 use crate::stats::Recorder;
 
 bitflags! {
@@ -21,12 +23,14 @@ bitflags! {
         const CONTINUE = 0x02;
         /// A batch has a limit.
         const LIMIT = 0x04;
+        /// The highest counts are kept.
+        const MARKS = 0x08;
         /// Callbacks are timed.
-        const MEASURE = 0x08;
+        const MEASURE = 0x10;
         /// `now` is always read from the clock.
-        const NO_CACHE = 0x10;
+        const NO_CACHE = 0x20;
         /// There are prepare watchers.
-        const PREPARE = 0x20;
+        const PREPARE = 0x40;
     }
 }
 
@@ -50,6 +54,8 @@ pub(super) struct Extras {
     /// Whether turns and callbacks go into the recorder; the slow callbacks are another reason to measure.
     pub(super) recording: Cell<bool>,
     pub(super) slow: Cell<Option<Duration>>,
+    /// The callback that runs, if it is timed.
+    pub(super) measured: Cell<Option<Measured>>,
     limit: Cell<Option<BatchLimit>>,
     /// When the time of the running batch is over.
     batch_end: Cell<Time>,
@@ -105,11 +111,21 @@ impl LoopHandle {
         extras.batch_end.set(time.map_or(Time::NEVER, |time| self.clock().after(time)));
     }
 
-    /// Whether the batch of this priority, of which so many callbacks have run, is to end before the next.
-    #[inline]
-    pub(super) fn ends_early(&self, priority: usize, callbacks: usize) -> bool {
-        let extras = &self.reactor.extras;
-        extras.has(Uses::CONTINUE | Uses::LIMIT) && self.is_over(priority, callbacks)
+    /// A callback is about to run, and is counted or timed.
+    #[cold]
+    pub(super) fn before_one(&self, key: Key, kind: Kind) {
+        self.reactor.core.borrow_mut().marks.ran(kind);
+        if self.reactor.extras.has(Uses::MEASURE) {
+            self.start_measuring(key, kind);
+        }
+    }
+
+    /// A callback has returned, and something is in use. Tells whether the batch of this priority, of which so many
+    /// have run, is to end before the next.
+    #[cold]
+    pub(super) fn after_one(&self, priority: usize, callbacks: usize) -> bool {
+        self.stop_measuring();
+        self.is_over(priority, callbacks)
     }
 
     /// Whether the callback that runs several of the user's is to stop before the next one, for `loopcontinue`.
@@ -117,7 +133,6 @@ impl LoopHandle {
         self.reactor.extras.has(Uses::CONTINUE)
     }
 
-    #[cold]
     fn is_over(&self, priority: usize, callbacks: usize) -> bool {
         let extras = &self.reactor.extras;
         if extras.has(Uses::CONTINUE) {

@@ -9,7 +9,8 @@ use crate::reactor::{EventId, Kind, LoopHandle};
 use crate::slots::Key;
 use crate::stats::Stats;
 
-/// A callback that is being timed. What it is called with is noted before, since it may free its event.
+/// A callback that is being timed. Which event's it is is noted before, since it may free that.
+#[derive(Clone, Copy)]
 pub(super) struct Measured {
     key: Key,
     kind: Kind,
@@ -68,28 +69,17 @@ impl LoopHandle {
         extras.set(Uses::MEASURE, longer_than.is_some() || extras.recording.get());
     }
 
-    /// A callback is about to run. `None` if nobody wants to know.
-    #[inline]
-    pub(super) fn start_measuring(&self, key: Key, kind: Kind) -> Option<Measured> {
-        if !self.reactor.extras.has(Uses::MEASURE) {
-            return None;
-        }
+    /// A callback is about to run, and somebody wants to know how long.
+    pub(super) fn start_measuring(&self, key: Key, kind: Kind) {
         let source = self.reactor.core.borrow().slots.get(key).map_or(-1, |slot| slot.source);
-        Some(Measured { key, kind, source, start: self.clock() })
+        self.reactor.extras.measured.set(Some(Measured { key, kind, source, start: self.clock() }));
     }
 
     /// It has returned, and everything is in its place again.
-    #[inline]
-    pub(super) fn stop_measuring(&self, measured: Option<Measured>) {
-        if let Some(measured) = measured {
-            self.measured(measured);
-        }
-    }
-
-    #[cold]
-    fn measured(&self, Measured { key, kind, source, start }: Measured) {
-        let took = self.clock().since(start);
+    pub(super) fn stop_measuring(&self) {
         let extras = &self.reactor.extras;
+        let Some(Measured { key, kind, source, start }) = extras.measured.take() else { return };
+        let took = self.clock().since(start);
         if extras.recording.get() {
             extras.recorder.borrow_mut().callback(took);
         }

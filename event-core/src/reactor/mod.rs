@@ -29,7 +29,7 @@ use crate::slots::{Key, Slots};
 use crate::sys::{self, Reported, Sys};
 
 pub use counts::EventCount;
-use counts::Mark;
+use counts::Marks;
 pub(crate) use extras::BatchLimit;
 use extras::{Extras, Uses};
 pub use inspect::EventInfo;
@@ -64,12 +64,8 @@ pub(crate) struct Core {
     signals: Vec<(i32, u32)>,
     /// Reused by each turn for the timers that are due.
     due: Vec<(Key, Time)>,
-    /// Activations in `queues` and `later` that count, the loop's own slot left out.
-    active: Mark,
-    /// Slots that are `ADDED`.
-    added: Mark,
-    /// Things outside of the loop that keep it running.
-    holds: Mark,
+    /// How many events there have been at most.
+    marks: Marks,
 }
 
 /// A loop. Shared by its handles; only `EventBase` runs it.
@@ -139,9 +135,7 @@ impl LoopHandle {
             dirty: Vec::new(),
             signals: Vec::new(),
             due: Vec::new(),
-            active: Mark::default(),
-            added: Mark::default(),
-            holds: Mark::default(),
+            marks: Marks::default(),
         };
         let reactor = Reactor {
             sys,
@@ -367,12 +361,12 @@ impl LoopHandle {
 
     pub(crate) fn keep_more(&self) {
         self.reactor.keep.set(self.reactor.keep.get() + 1);
-        self.reactor.core.borrow_mut().holds.up(true);
+        self.reactor.core.borrow_mut().marks.held();
     }
 
     pub(crate) fn keep_less(&self) {
         self.reactor.keep.set(self.reactor.keep.get().saturating_sub(1));
-        self.reactor.core.borrow_mut().holds.down(true);
+        self.reactor.core.borrow_mut().marks.let_go();
         // The last reason to go on may have gone while the loop waits.
         let _ = self.touched();
     }

@@ -56,7 +56,7 @@ impl LoopHandle {
                     if slot.active == Ready::TIMEOUT && slot.flags.contains(Flags::QUEUED) {
                         slot.active = Ready::empty();
                         slot.flags.remove(Flags::QUEUED);
-                        core.active.down(slot.kind != Kind::Remote);
+                        core.marks.ran(slot.kind);
                     }
                 }
             }
@@ -464,12 +464,16 @@ impl LoopHandle {
 impl Reactor {
     /// Recounts whether a slot keeps the loop running.
     pub(super) fn recount(&self, core: &mut Core, key: Key) {
-        let armed = core.heap.deadline(key.index).is_some();
+        let heap = &core.heap;
         let Some(slot) = core.slots.get_mut(key) else { return };
         let queued = slot.flags.intersects(Flags::QUEUED | Flags::LATER);
         let counts = match slot.callback {
             Callback::Source(_) => slot.flags.contains(Flags::HELD) || queued,
-            _ => slot.flags.contains(Flags::ADDED) && slot.waits() || armed || queued,
+            _ => {
+                queued
+                    || slot.flags.contains(Flags::ADDED) && slot.waits()
+                    || heap.deadline(key.index).is_some()
+            }
         } && !slot.flags.contains(Flags::BACKGROUND);
         if slot.flags.contains(Flags::COUNTED) != counts {
             slot.flags.set(Flags::COUNTED, counts);
@@ -493,7 +497,9 @@ impl Core {
             _ => {}
         }
         if let Some(slot) = self.slots.get_mut(key) {
-            self.added.up(!slot.flags.contains(Flags::ADDED));
+            if !slot.flags.contains(Flags::ADDED) {
+                self.marks.added();
+            }
             slot.flags.insert(Flags::ADDED);
         }
         Ok(())
@@ -560,14 +566,16 @@ impl Core {
         slot.interval = None;
         slot.active = Ready::empty();
         slot.deliveries = 0;
-        self.active.down(slot.flags.contains(Flags::QUEUED) && slot.kind != Kind::Remote);
+        if slot.flags.contains(Flags::QUEUED) {
+            self.marks.ran(slot.kind);
+        }
         slot.flags.remove(Flags::QUEUED);
         let later = slot.flags.contains(Flags::LATER);
-        self.active.down(later && slot.kind != Kind::Remote);
         slot.flags.remove(Flags::LATER);
         slot.later = Ready::empty();
         self.heap.remove(key.index);
         if later {
+            self.marks.ran(slot.kind);
             self.later_live -= 1;
             // Searching for it would make taking back many cost the square of their number.
             if self.later.len() > 2 * self.later_live + 64 {
@@ -583,7 +591,7 @@ impl Core {
             return;
         }
         slot.flags.remove(Flags::ADDED);
-        self.added.down(true);
+        self.marks.deleted();
         let (kind, source, next) = (slot.kind, slot.source, slot.next);
         match kind {
             Kind::Fd if source >= 0 => {
@@ -676,7 +684,9 @@ impl Core {
         let keys: Vec<Key> = self.watchers(fd).collect();
         for &key in &keys {
             if let Some(slot) = self.slots.get_mut(key) {
-                self.added.down(slot.flags.contains(Flags::ADDED));
+                if slot.flags.contains(Flags::ADDED) {
+                    self.marks.deleted();
+                }
                 slot.flags.remove(Flags::ADDED);
                 slot.next = NONE;
             }
@@ -714,7 +724,7 @@ impl Core {
         if !slot.flags.contains(Flags::QUEUED) {
             slot.flags.insert(Flags::QUEUED);
             slot.seq = self.queues.push(key, slot.priority);
-            self.active.up(slot.kind != Kind::Remote);
+            self.marks.activated(slot.kind);
         }
     }
 
@@ -723,7 +733,7 @@ impl Core {
         slot.later |= ready;
         if !slot.flags.contains(Flags::LATER) {
             slot.flags.insert(Flags::LATER);
-            self.active.up(slot.kind != Kind::Remote);
+            self.marks.activated(slot.kind);
             self.later.push(key);
             self.later_live += 1;
         }

@@ -271,15 +271,16 @@ impl LoopHandle {
         while !reactor.stop.get() {
             let next = reactor.core.borrow_mut().next(reactor, chosen);
             let Some((urgent, next)) = next else { break };
-            if self.run_one(next) {
+            let ran = self.run_one(next);
+            if reactor.extras.has(Uses::all()) && self.after_one(urgent, callbacks + usize::from(ran)) {
+                break;
+            }
+            if ran {
                 chosen = Some(urgent);
                 callbacks += 1;
                 if callbacks % CALLBACKS_PER_FLUSH == 0 {
                     self.flush_all();
                 }
-            }
-            if self.ends_early(urgent, callbacks) {
-                break;
             }
         }
         self.flush_all();
@@ -292,8 +293,10 @@ impl LoopHandle {
         let id = EventId(key);
         // The slot for other threads is the loop's own: nobody may get hold of its id and free it.
         self.reactor.running_event.set((kind != Kind::Remote).then_some(id));
+        if self.reactor.extras.has(Uses::MARKS | Uses::MEASURE) {
+            self.before_one(key, kind);
+        }
         // Disarmed by hand: the loop may be run by a Drop while its thread unwinds already.
-        let measured = self.start_measuring(key, kind);
         let mut guard = FreeOnPanic { handle: self, key, armed: kind != Kind::Remote };
         match callback {
             Callback::Source(source) => source.ready(self, ready),
@@ -328,7 +331,6 @@ impl LoopHandle {
         guard.armed = false;
         drop(guard);
         self.reactor.running_event.set(None);
-        self.stop_measuring(measured);
         kind != Kind::Remote
     }
 
@@ -436,7 +438,7 @@ impl Core {
             if let Some(slot) = self.slots.get_mut(key) {
                 slot.flags.remove(Flags::LATER);
                 let ready = std::mem::take(&mut slot.later);
-                self.active.down(slot.kind != Kind::Remote);
+                self.marks.ran(slot.kind);
                 self.activate(key, ready, 0);
             }
         }
@@ -448,6 +450,7 @@ impl Core {
     /// Queues the events that the kernel's reports are for. Returns those whose fd is gone.
     fn collect_reports(&mut self, sys: &dyn crate::sys::Sys, reports: &[Reported]) -> Vec<Key> {
         let mut lost = Vec::new();
+        let mut queued = 0;
         for &Reported { tag, report } in reports {
             let Some(fd) = self.fds.resolve(tag) else { continue };
             if report.contains(Report::INVALID) {
@@ -479,7 +482,7 @@ impl Core {
                     if !slot.flags.contains(Flags::QUEUED) {
                         slot.flags.insert(Flags::QUEUED);
                         slot.seq = self.queues.push(key, slot.priority);
-                        self.active.up(true);
+                        queued += 1;
                     }
                 }
             }
@@ -498,6 +501,7 @@ impl Core {
                 self.mark(fd);
             }
         }
+        self.marks.activated_more(queued);
         lost
     }
 
@@ -581,7 +585,6 @@ impl Core {
             return None;
         }
         slot.flags.remove(Flags::QUEUED);
-        self.active.down(slot.kind != Kind::Remote);
         let ready = std::mem::take(&mut slot.active);
         // Called once by any other reason.
         let deliveries = std::mem::take(&mut slot.deliveries).max(1);
