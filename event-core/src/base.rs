@@ -47,7 +47,14 @@ impl EventBase {
     /// - `Error::Io` if the kernel gives no descriptor for it.
     #[doc(alias = "event_base_new_with_config")]
     pub fn with_config(config: Config) -> Result<EventBase, Error> {
-        EventBase::on(config.kernel()?)
+        EventBase::configured(config.kernel()?, &config)
+    }
+
+    /// On a kernel that was made, whatever the configuration says of the choice.
+    pub(crate) fn configured(sys: std::rc::Rc<dyn sys::Sys>, config: &Config) -> Result<EventBase, Error> {
+        let base = EventBase::on(sys)?;
+        config.apply(&base);
+        Ok(base)
     }
 
     pub(crate) fn on(sys: std::rc::Rc<dyn sys::Sys>) -> Result<EventBase, Error> {

@@ -4,9 +4,10 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
+use crate::common_timeout::CommonTimeout;
 use crate::error::Error;
 use crate::interest::{Ready, What};
-use crate::reactor::{Callback, EventId, Kind, LoopHandle};
+use crate::reactor::{Callback, EventId, EventInfo, Kind, LoopHandle};
 
 /// What the three have in common: a slot, and whether dropping this value frees it.
 struct Owner {
@@ -100,6 +101,23 @@ macro_rules! owner_methods {
                 self.owner.handle.set_priority(self.owner.id, priority)
             }
 
+            /// The priority; 0 is the most urgent. 0 if it was freed by its id.
+            #[doc(alias = "event_get_priority")]
+            pub fn priority(&self) -> u8 {
+                self.owner.handle.priority(self.owner.id)
+            }
+
+            /// Whether its callback is what the loop runs right now.
+            pub fn is_running(&self) -> bool {
+                self.owner.handle.running_event() == Some(self.owner.id)
+            }
+
+            /// All there is to know of it; `None` if it was freed by its id.
+            #[doc(alias = "event_get_assignment")]
+            pub fn info(&self) -> Option<EventInfo> {
+                self.owner.handle.event_info(self.owner.id)
+            }
+
             /// Whether it keeps the loop running while it is added; it does at first.
             ///
             /// # Errors
@@ -188,6 +206,27 @@ impl Event {
         self.owner.handle.add(self.owner.id, timeout)
     }
 
+    /// Starts it with a common timeout; see [`LoopHandle::add_common`].
+    ///
+    /// # Errors
+    /// - `Error::Invalid` if the common timeout is of another loop.
+    /// - Those of [`add`](Self::add).
+    pub fn add_common(&self, timeout: CommonTimeout) -> Result<(), Error> {
+        self.owner.handle.add_common(self.owner.id, timeout)
+    }
+
+    /// The fd; `None` if it has none, or was freed by its id.
+    #[doc(alias = "event_get_fd")]
+    pub fn fd(&self) -> Option<RawFd> {
+        self.info()?.fd
+    }
+
+    /// What it waits for when it is added, and how; nothing if it was freed by its id.
+    #[doc(alias = "event_get_events")]
+    pub fn what(&self) -> What {
+        self.info().map_or(What::empty(), |info| info.what)
+    }
+
     /// Takes the timeout away and leaves the rest as it is.
     ///
     /// # Errors
@@ -253,6 +292,15 @@ impl Timer {
     #[doc(alias = "evtimer_add")]
     pub fn add(&self, after: Duration) -> Result<(), Error> {
         self.owner.handle.add(self.owner.id, Some(after))
+    }
+
+    /// Starts it with a common timeout; see [`LoopHandle::add_common`].
+    ///
+    /// # Errors
+    /// - `Error::Invalid` if the common timeout is of another loop.
+    /// - Those of [`add`](Self::add).
+    pub fn add_common(&self, timeout: CommonTimeout) -> Result<(), Error> {
+        self.owner.handle.add_common(self.owner.id, timeout)
     }
 
     /// Replaces the callback. In the callback itself, the running one is dropped when it returns.
@@ -323,6 +371,12 @@ impl Signal {
     #[doc(alias = "evsignal_add")]
     pub fn add(&self) -> Result<(), Error> {
         self.owner.handle.add(self.owner.id, None)
+    }
+
+    /// The signal's number; `None` if it was freed by its id.
+    #[doc(alias = "event_get_signal")]
+    pub fn signal(&self) -> Option<i32> {
+        self.info()?.signal
     }
 
     /// Replaces the callback. In the callback itself, the running one is dropped when it returns.

@@ -38,8 +38,19 @@ impl Heap {
 
     /// Arms the slot's timer, or moves it if it is armed; either way it is now the last of its deadline.
     pub(crate) fn set(&mut self, slot: u32, deadline: Time) {
+        let seq = self.take_seq();
+        self.set_in_order(slot, deadline, seq);
+    }
+
+    /// The next place in the order of arming.
+    pub(crate) fn take_seq(&mut self) -> u32 {
         let seq = self.next_seq;
         self.next_seq = seq.wrapping_add(1);
+        seq
+    }
+
+    /// Like `set`, in a place that `take_seq` gave earlier.
+    pub(crate) fn set_in_order(&mut self, slot: u32, deadline: Time, seq: u32) {
         let node = Node { deadline, seq, slot };
         match self.position(slot) {
             Some(at) => {
@@ -78,8 +89,8 @@ impl Heap {
         self.nodes.first().map(|node| (node.deadline, node.slot))
     }
 
-    #[cfg(test)]
-    fn len(&self) -> usize {
+    /// How many timers are armed.
+    pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
 

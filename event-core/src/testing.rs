@@ -31,6 +31,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::base::EventBase;
 use crate::bufferevent::BufferEvent;
+use crate::config::Config;
 use crate::error::Error;
 use crate::reactor::LoopHandle;
 use crate::sys::{Address, By, ObjId, Sys, World};
@@ -74,6 +75,15 @@ impl Sim {
     /// None that a simulated kernel gives by itself.
     pub fn event_base(&self) -> Result<EventBase, Error> {
         EventBase::on(self.sys())
+    }
+
+    /// A loop that runs in this world, with the settings of a configuration. What it says of backends, and the
+    /// environment, are not looked at: there is one world.
+    ///
+    /// # Errors
+    /// None that a simulated kernel gives by itself.
+    pub fn event_base_configured(&self, config: &Config) -> Result<EventBase, Error> {
+        EventBase::configured(self.sys(), config)
     }
 
     /// A loop that runs in this world, with faults.

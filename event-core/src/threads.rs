@@ -1,8 +1,8 @@
 //! Which public types may cross threads, held by the compiler.
 
 use crate::{
-    Address, Buffer, Config, Error, EventId, Features, LoopEnd, LoopFlags, Ready, Remote, SendError, Sender,
-    StreamEvent, Waker, What,
+    Address, Buffer, CommonTimeout, Config, Error, EventCount, EventId, EventInfo, Features, LoopEnd,
+    LoopFlags, Ready, Remote, SendError, Sender, Stats, StreamEvent, Waker, What,
 };
 
 const fn send<T: Send>() {}
@@ -10,9 +10,12 @@ const fn send_and_sync<T: Send + Sync>() {}
 
 const _: () = {
     send_and_sync::<Address>();
+    send_and_sync::<CommonTimeout>();
     send_and_sync::<Config>();
     send_and_sync::<Error>();
+    send_and_sync::<EventCount>();
     send_and_sync::<EventId>();
+    send_and_sync::<EventInfo>();
     send_and_sync::<Features>();
     send_and_sync::<LoopEnd>();
     send_and_sync::<LoopFlags>();
@@ -20,6 +23,7 @@ const _: () = {
     send_and_sync::<Remote>();
     send_and_sync::<SendError<u8>>();
     send_and_sync::<Sender<u8>>();
+    send_and_sync::<Stats>();
     send_and_sync::<StreamEvent>();
     send_and_sync::<Waker>();
     send_and_sync::<What>();
@@ -50,6 +54,10 @@ const _: () = {
 /// ```compile_fail,E0277
 /// fn send<T: Send>() {}
 /// send::<event_core::Signal>();
+/// ```
+/// ```compile_fail,E0277
+/// fn send<T: Send>() {}
+/// send::<event_core::Watcher>();
 /// ```
 /// ```compile_fail,E0277
 /// fn send<T: Send>() {}

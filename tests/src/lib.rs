@@ -76,6 +76,15 @@ impl Bed {
         self.checked(base.unwrap())
     }
 
+    /// A loop on this backend with settings of its own.
+    pub fn base_configured(&self, config: Config) -> EventBase {
+        let base = match &self.sim {
+            Some((sim, _)) => sim.event_base_configured(&config),
+            None => EventBase::with_config(self.only(config)),
+        };
+        self.checked(base.unwrap())
+    }
+
     /// A loop on this backend whose calls to the kernel are counted and may be made to fail.
     pub fn base_with(&self, faults: &Faults) -> EventBase {
         let base = match &self.sim {
@@ -86,9 +95,13 @@ impl Bed {
     }
 
     fn config(&self) -> Config {
+        self.only(Config::new())
+    }
+
+    fn only(&self, config: Config) -> Config {
         EventBase::supported_methods()
             .filter(|method| *method != self.method)
-            .fold(Config::new().ignore_env(), |config, method| config.avoid_method(method))
+            .fold(config.ignore_env(), |config, method| config.avoid_method(method))
     }
 
     fn checked(&self, base: EventBase) -> EventBase {

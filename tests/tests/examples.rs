@@ -214,6 +214,42 @@ fn signals_are_counted_and_sigint_ends() {
 }
 
 #[test]
+fn sigchld_reaps_each_child_when_it_ends() {
+    for method in EventBase::supported_methods() {
+        let program = Program::start("sigchld", method, &[]);
+        program.expect(&format!("reaping children with {method}"));
+        let (status, mut lines) = program.end();
+        assert!(status.success(), "{status}");
+        assert_eq!(lines.pop().as_deref(), Some("all children have ended"));
+        // On a machine that was held up they may end in another order.
+        lines.sort();
+        assert_eq!(lines, ["killed: signal: 9 (SIGKILL)", "quick: exit status: 0", "slow: exit status: 3"]);
+    }
+}
+
+#[test]
+fn inside_another_loop_runs_the_events_of_both() {
+    let mut driven = 0;
+    for method in EventBase::supported_methods() {
+        if method == "poll" {
+            continue; // It has no fd to watch.
+        }
+        driven += 1;
+        let program = Program::start("inside_another_loop", method, &[]);
+        program.expect(&format!("{method} inside another loop"));
+        let (status, lines) = program.end();
+        assert!(status.success(), "{status}");
+        let inner: Vec<_> = lines.iter().filter(|line| line.starts_with("inner tick")).collect();
+        assert_eq!(inner, ["inner tick 1", "inner tick 2", "inner tick 3"]);
+        for line in ["inner message: hello", "outer timer", "the inner loop has ended"] {
+            assert_eq!(lines.iter().filter(|other| *other == line).count(), 1, "{lines:?}");
+        }
+    }
+    assert!(driven > 0);
+    assert!(failing("inside_another_loop", &[]).contains("use another backend"));
+}
+
+#[test]
 fn mailbox_gets_every_message_in_order() {
     for method in EventBase::supported_methods() {
         let program = Program::start("mailbox", method, &[]);

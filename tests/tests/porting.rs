@@ -18,7 +18,7 @@ const TABLE: &str = include_str!("../../event-core/src/manual/from_libevent.rs")
 const DUE: [&str; 6] = ["event.h", "event_compat.h", "event_struct.h", "thread.h", "util.h", "watch.h"];
 
 /// How many names of those headers still have neither. Lower it with each that comes; it does not go up.
-const PLANNED_DUE: usize = 27;
+const PLANNED_DUE: usize = 0;
 
 /// What the headers declare or define and is not libevent's own.
 const FOREIGN: [&str; 14] = [

@@ -22,11 +22,14 @@ const ROOMS: &[&[&str]] = &[
     &["fdmap"],
     &["queue"],
     &["heap"],
+    &["common_timeout"],
+    &["stats"],
     // The loop takes other threads' requests out of the inbox that `remote` keeps; `remote` hands out what reaches it.
     &["remote", "reactor"],
     &["config"],
     &["base"],
     &["event"],
+    &["watcher"],
     // What crates on top of this one are built with.
     &["owned"],
     &["bufferevent"],

@@ -253,17 +253,25 @@
 //! | `EVLOOP_NONBLOCK`, `EVLOOP_NO_EXIT_ON_EMPTY` | [`LoopFlags::NONBLOCK`], [`LoopFlags::NO_EXIT_ON_EMPTY`] |
 //! | `event_base_loopexit(base, &tv)` | [`LoopHandle::loopexit`]; from another thread [`Remote::loopexit`] |
 //! | `event_base_loopbreak(base)` | [`LoopHandle::loopbreak`]; from another thread [`Remote::loopbreak`] |
+//! | `event_base_loopcontinue(base)` | [`LoopHandle::loopcontinue`] |
 //! | `event_base_got_exit(base)`, `event_base_got_break(base)` | [`LoopHandle::got_exit`], [`LoopHandle::got_break`]; [`LoopEnd`] says the same |
 //! | `event_reinit(base)` | [`EventBase::after_fork`] |
 //! | `event_base_once(base, fd, what, cb, arg, &tv)` | [`LoopHandle::once`] |
 //! | `event_base_get_method(base)`, `event_base_get_features(base)` | [`LoopHandle::method`], [`LoopHandle::features`] |
+//! | `event_base_get_signal_method(base)` | `base.method()`: on every backend a handler counts the signals and the loop's waker tells of them |
 //! | `event_get_supported_methods()` | [`EventBase::supported_methods`] |
 //! | `event_base_priority_init(base, n)`, `event_base_get_npriorities(base)` | [`LoopHandle::priority_init`], [`LoopHandle::priorities`] |
 //! | `EVENT_MAX_PRIORITIES` | `u8::MAX`: the count is a `u8` |
 //! | `event_base_gettimeofday_cached(base, &tv)` | [`LoopHandle::now`] for durations, [`LoopHandle::wall_clock`] for the time of day |
 //! | `event_base_update_cache_time(base)` | [`LoopHandle::update_cache_time`] |
 //! | `event_gettime_monotonic(base, &tv)` | `Instant::now()` |
-//! | `event_base_get_running_event(base)` | [`LoopHandle::running_event`]; the callback's first argument is the event itself |
+//! | `event_base_get_running_event(base)` | [`LoopHandle::running_event`], [`Event::is_running`]; the callback's first argument is the event itself |
+//! | `event_base_init_common_timeout(base, &tv)` | [`LoopHandle::common_timeout`], then [`Event::add_common`] or [`Timer::add_common`] |
+//! | `event_base_active_by_fd(base, fd, what)`, `event_base_active_by_signal(base, sig)` | [`LoopHandle::active_by_fd`], [`LoopHandle::active_by_signal`] |
+//! | `event_base_foreach_event(base, cb, arg)`, `event_base_foreach_event_cb` | [`LoopHandle::for_each_event`] with an [`EventInfo`] each; the callback may change what it likes |
+//! | `event_base_dump_events(base, file)` | [`LoopHandle::dump_events`], a `String` |
+//! | `event_base_get_num_events(base, flags)`, `event_base_get_max_events(base, flags, clear)` | [`LoopHandle::num_events`], [`LoopHandle::max_events`]: an event with a timeout counts once, and a mark that is cleared starts from what there is |
+//! | `EVENT_BASE_COUNT_ACTIVE`, `EVENT_BASE_COUNT_ADDED`, `EVENT_BASE_COUNT_VIRTUAL` | [`EventCount`] |
 //!
 //! ## Configuration
 //!
@@ -274,7 +282,10 @@
 //! | `event_config_avoid_method(cfg, "epoll")` | [`Config::avoid_method`] |
 //! | `event_config_require_features(cfg, EV_FEATURE_ET)` | [`Config::require_features`] with [`Features::EDGE`] |
 //! | `enum event_method_feature`, `EV_FEATURE_O1`, `EV_FEATURE_FDS`, `EV_FEATURE_EARLY_CLOSE` | [`Features`]: [`O1`](Features::O1), [`ANY_FD`](Features::ANY_FD), [`EARLY_CLOSE`](Features::EARLY_CLOSE) |
-//! | `enum event_base_config_flag` | `Config` has a method for each |
+//! | `enum event_base_config_flag`, `event_config_set_flag(cfg, flag)` | `Config` has a method for each that changes something: [`Config::ignore_env`], [`Config::no_cache_time`] |
+//! | `event_config_set_max_dispatch_interval(cfg, &tv, max_callbacks, min_priority)` | [`Config::max_dispatch_interval`] |
+//! | `EVENT_BASE_FLAG_NO_CACHE_TIME` | [`Config::no_cache_time`] |
+//! | `EVENT_BASE_FLAG_PRECISE_TIMER` | `EventBase::new()`: the clock is always the precise one |
 //! | `EVENT_BASE_FLAG_IGNORE_ENV` | [`Config::ignore_env`] |
 //! | `EVENT_BASE_FLAG_NOLOCK` | `EventBase::new()`: only its own thread can touch a loop; other threads send, by `base.remote()` |
 //! | `EVENT_BASE_FLAG_EPOLL_USE_CHANGELIST` | `EventBase::new()`: adding and deleting reach the kernel at once, so an fd may be duplicated and closed afterwards |
@@ -298,6 +309,9 @@
 //! | `event_pending(ev, what, &tv)` | [`Event::pending`] and [`Event::deadline`] |
 //! | `event_priority_set(ev, p)` | [`Event::set_priority`] |
 //! | `event_get_base(ev)` | [`Event::handle`] |
+//! | `event_get_fd(ev)`, `event_get_signal(ev)`, `event_get_events(ev)` | [`Event::fd`], [`Signal::signal`], [`Event::what`] |
+//! | `event_get_priority(ev)` | [`Event::priority`] |
+//! | `event_get_assignment(ev, &base, &fd, &events, &cb, &arg)` | [`Event::info`]; by id [`LoopHandle::event_info`] |
 //! | `event_initialized(ev)`, `evtimer_initialized(ev)`, `evsignal_initialized(ev)`, `evuser_initialized(ev)` | `Option<Event>`: `is_some()`; an `Event` that exists is whole |
 //! | `event_base_set(base, ev)` | `Event::new(&other_base, ..)`: an event is made on its loop |
 //! | `event_self_cbarg()` | the callback's first argument: `move \|event, ready\| { event.del().ok(); }` |
@@ -338,6 +352,15 @@
 //! | `EVLIST_ACTIVE`, `EVLIST_ACTIVE_LATER`, `EVLIST_FINALIZING`, `EVLIST_INTERNAL`, `EVLIST_ALL` | `event.pending()` has the reasons an event is queued with |
 //! | `EVLIST_INIT` | `Option<Event>` |
 //! | `struct event_callback` | `base.remote().post(f)?`, or a [`Timer`] of no length |
+//!
+//! # watch.h
+//!
+//! | C | Rust |
+//! |---|---|
+//! | `evwatch_prepare_new(base, cb, arg)`, `evwatch_check_new(base, cb, arg)` | [`Watcher::prepare`], [`Watcher::check`] |
+//! | `evwatch_prepare_get_timeout(info, &tv)` | [`PrepareInfo::timeout`] |
+//! | `evwatch_base(watcher)` | [`Watcher::handle`] |
+//! | `evwatch_free(watcher)` | `drop(watcher)`, also in a watcher's callback |
 //!
 //! # event_compat.h
 //!
@@ -575,25 +598,13 @@
 //!
 //! # Not there yet
 //!
-//! Of the headers event.h, event_compat.h, event_struct.h, thread.h, util.h and watch.h these have no counterpart yet:
-//!
-//! - Looking at a loop: `event_base_foreach_event`, `event_base_foreach_event_cb`, `event_base_dump_events`,
-//!   `event_base_get_num_events`, `event_base_get_max_events`, `EVENT_BASE_COUNT_ACTIVE`, `EVENT_BASE_COUNT_VIRTUAL`,
-//!   `EVENT_BASE_COUNT_ADDED`, `event_base_get_signal_method`.
-//! - Looking at an event: `event_get_fd`, `event_get_signal`, `event_get_events`, `event_get_priority`,
-//!   `event_get_assignment`.
-//! - Steering a loop: `event_base_loopcontinue`, `event_base_active_by_fd`, `event_base_active_by_signal`,
-//!   `event_base_init_common_timeout`.
-//! - Configuration: `event_config_set_flag`, `event_config_set_max_dispatch_interval`,
-//!   `EVENT_BASE_FLAG_NO_CACHE_TIME`, `EVENT_BASE_FLAG_PRECISE_TIMER`.
-//! - Watchers: `evwatch_prepare_new`, `evwatch_check_new`, `evwatch_base`, `evwatch_free`,
-//!   `evwatch_prepare_get_timeout`.
+//! Of the headers event.h, event_compat.h, event_struct.h, thread.h, util.h and watch.h nothing is missing.
 //!
 //! Of the other headers, a name that is not in a table above has no counterpart yet.
 
 #[cfg(doc)]
 use crate::{
-    Accepted, Buffer, BufferEvent, Callbacks, Config, Direction, Eol, Error, Event, EventBase, EventId,
-    Features, Listener, LoopEnd, LoopFlags, LoopHandle, Ready, Remote, Sender, Signal, StreamEvent, Timer,
-    Waker, What,
+    Accepted, Buffer, BufferEvent, Callbacks, Config, Direction, Eol, Error, Event, EventBase, EventCount,
+    EventId, EventInfo, Features, Listener, LoopEnd, LoopFlags, LoopHandle, PrepareInfo, Ready, Remote,
+    Sender, Signal, StreamEvent, Timer, Waker, Watcher, What,
 };

@@ -1,9 +1,15 @@
 //! The loop's state and the handle on it. What a turn does stands in `turn`, what events can be told in `ops`.
 
+mod common;
+mod counts;
+mod extras;
 mod flush;
+mod inspect;
+mod measure;
 mod ops;
 mod slot;
 mod turn;
+mod watchers;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -13,18 +19,24 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::buffer::Pool;
 use crate::clock::Time;
+use crate::common_timeout::Timers;
 use crate::error::Error;
 use crate::fdmap::FdMap;
-use crate::heap::Heap;
 use crate::interest::{Features, Ready};
 use crate::queue::Queues;
 use crate::remote::Shared;
 use crate::slots::{Key, Slots};
 use crate::sys::{self, Reported, Sys};
 
+pub use counts::EventCount;
+use counts::Mark;
+pub(crate) use extras::BatchLimit;
+use extras::{Extras, Uses};
+pub use inspect::EventInfo;
 pub use slot::EventId;
 pub(crate) use slot::{Callback, Flags, Kind, Slot, Source};
 pub use turn::{LoopEnd, LoopFlags};
+pub(crate) use watchers::When;
 
 /// Called for every token event of a base: the loop, the event, its token, the reasons, and how often its signal came.
 type TokenHandler = dyn Fn(&LoopHandle, EventId, usize, Ready, u32);
@@ -39,7 +51,7 @@ struct WaitHook {
 pub(crate) struct Core {
     pub(crate) slots: Slots<Slot>,
     fds: FdMap,
-    heap: Heap,
+    heap: Timers,
     queues: Queues,
     /// Events that are activated for the next turn, in order; their reasons stand in their slots. One that was taken back
     /// stays until the list is moved or swept, and does not count.
@@ -52,6 +64,12 @@ pub(crate) struct Core {
     signals: Vec<(i32, u32)>,
     /// Reused by each turn for the timers that are due.
     due: Vec<(Key, Time)>,
+    /// Activations in `queues` and `later` that count, the loop's own slot left out.
+    active: Mark,
+    /// Slots that are `ADDED`.
+    added: Mark,
+    /// Things outside of the loop that keep it running.
+    holds: Mark,
 }
 
 /// A loop. Shared by its handles; only `EventBase` runs it.
@@ -86,6 +104,7 @@ pub(crate) struct Reactor {
     token_handler: RefCell<Option<Rc<TokenHandler>>>,
     flush_list: RefCell<std::collections::VecDeque<flush::Unflushed>>,
     reports: Cell<Vec<Reported>>,
+    extras: Extras,
 }
 
 /// A handle on a loop: what callbacks capture. Cloning is cheap; it does not keep the loop alive.
@@ -113,13 +132,16 @@ impl LoopHandle {
         let core = Core {
             slots: Slots::new(),
             fds: FdMap::default(),
-            heap: Heap::new(),
+            heap: Timers::new(),
             queues: Queues::new(),
             later: Vec::new(),
             later_live: 0,
             dirty: Vec::new(),
             signals: Vec::new(),
             due: Vec::new(),
+            active: Mark::default(),
+            added: Mark::default(),
+            holds: Mark::default(),
         };
         let reactor = Reactor {
             sys,
@@ -146,6 +168,7 @@ impl LoopHandle {
             token_handler: RefCell::new(None),
             flush_list: RefCell::default(),
             reports: Cell::new(Vec::new()),
+            extras: Extras::default(),
         };
         let handle = LoopHandle { reactor: Rc::new(reactor) };
         let remote = handle.insert(Kind::Remote, -1, Default::default(), Callback::Empty)?;
@@ -270,10 +293,11 @@ impl LoopHandle {
         self.reactor.sys.poll_fd()
     }
 
-    /// When the next timer is due, or now if work is queued; `None` if neither.
+    /// When the next timer is due, or now if work is queued or the kernel is still to be told of an interest; `None` if
+    /// neither.
     pub fn next_deadline(&self) -> Option<Instant> {
         let core = self.reactor.core.borrow();
-        let queued = core.queues.most_urgent().is_some() || core.later_live > 0;
+        let queued = core.queues.most_urgent().is_some() || core.later_live > 0 || !core.dirty.is_empty();
         if queued || !self.reactor.flush_list.borrow().is_empty() {
             return Some(self.to_instant(self.reactor.now.get()));
         }
@@ -316,7 +340,8 @@ impl LoopHandle {
 
     /// The time of the running turn; outside of a turn, the clock.
     pub(crate) fn cached_now(&self) -> Time {
-        if self.reactor.running.get() { self.reactor.now.get() } else { self.clock() }
+        let is_cached = self.reactor.running.get() && !self.reactor.extras.has(Uses::NO_CACHE);
+        if is_cached { self.reactor.now.get() } else { self.clock() }
     }
 
     pub(crate) fn to_instant(&self, time: Time) -> Instant {
@@ -342,10 +367,12 @@ impl LoopHandle {
 
     pub(crate) fn keep_more(&self) {
         self.reactor.keep.set(self.reactor.keep.get() + 1);
+        self.reactor.core.borrow_mut().holds.up(true);
     }
 
     pub(crate) fn keep_less(&self) {
         self.reactor.keep.set(self.reactor.keep.get().saturating_sub(1));
+        self.reactor.core.borrow_mut().holds.down(true);
         // The last reason to go on may have gone while the loop waits.
         let _ = self.touched();
     }
@@ -363,14 +390,14 @@ impl LoopHandle {
     }
 
     /// Whether a callback that runs several of the user's, one after the other, must stop before the next: the loop is to
-    /// end, or something more urgent is active.
+    /// end or to look around, or something more urgent is active.
     pub(crate) fn must_yield(&self, id: EventId) -> bool {
         let core = self.reactor.core.borrow();
         // Of a priority that is no more, it stands in the least urgent queue.
         let least = core.queues.priorities() - 1;
         let own = |slot: &Slot| usize::from(slot.priority).min(least);
         let more_urgent = |slot: &Slot| core.queues.most_urgent().is_some_and(|at| at < own(slot));
-        self.reactor.stop.get() || core.slots.get(id.0).is_some_and(more_urgent)
+        self.reactor.stop.get() || self.is_continued() || core.slots.get(id.0).is_some_and(more_urgent)
     }
 
     pub(crate) fn is_gone(&self) -> bool {
@@ -415,7 +442,8 @@ impl LoopHandle {
         let unflushed = reactor.flush_list.take();
         let hook = reactor.wait_hook.take();
         let handler = reactor.token_handler.take();
-        drop((unread, unflushed, hook, handler));
+        let watchers = self.take_watchers();
+        drop((unread, unflushed, hook, handler, watchers));
     }
 
     /// In the child of a fork: a kernel set of its own, with everything added again.

@@ -4,6 +4,7 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use crate::clock::Time;
+use crate::common_timeout::Timers;
 use crate::error::Error;
 use crate::fdmap::NONE;
 use crate::interest::{Interest, Ready, What};
@@ -26,6 +27,17 @@ impl LoopHandle {
     /// - `Error::LoopGone`, `Error::Forked`.
     #[doc(alias = "event_add")]
     pub fn add(&self, id: EventId, timeout: Option<Duration>) -> Result<(), Error> {
+        self.add_with(id, timeout, |timers, clock, timeout| timers.set(id.0.index, clock.after(timeout)))
+    }
+
+    /// Like `add`; `arm` sets the event's timer.
+    #[inline]
+    pub(super) fn add_with(
+        &self,
+        id: EventId,
+        timeout: Option<Duration>,
+        arm: impl FnOnce(&mut Timers, Time, Duration),
+    ) -> Result<(), Error> {
         self.check()?;
         let mut lost = Vec::new();
         let added = {
@@ -37,13 +49,14 @@ impl LoopHandle {
                 core.register(&*self.reactor.sys, id.0, &mut lost)
             };
             if let (Some(timeout), Ok(())) = (timeout, &added) {
-                let deadline = self.clock().after(timeout);
-                core.heap.set(id.0.index, deadline);
+                let core = &mut *core;
+                arm(&mut core.heap, self.clock(), timeout);
                 if let Some(slot) = core.slots.get_mut(id.0) {
                     slot.interval = Some(Interval::new(timeout));
                     if slot.active == Ready::TIMEOUT && slot.flags.contains(Flags::QUEUED) {
                         slot.active = Ready::empty();
                         slot.flags.remove(Flags::QUEUED);
+                        core.active.down(slot.kind != Kind::Remote);
                     }
                 }
             }
@@ -480,6 +493,7 @@ impl Core {
             _ => {}
         }
         if let Some(slot) = self.slots.get_mut(key) {
+            self.added.up(!slot.flags.contains(Flags::ADDED));
             slot.flags.insert(Flags::ADDED);
         }
         Ok(())
@@ -546,8 +560,10 @@ impl Core {
         slot.interval = None;
         slot.active = Ready::empty();
         slot.deliveries = 0;
+        self.active.down(slot.flags.contains(Flags::QUEUED) && slot.kind != Kind::Remote);
         slot.flags.remove(Flags::QUEUED);
         let later = slot.flags.contains(Flags::LATER);
+        self.active.down(later && slot.kind != Kind::Remote);
         slot.flags.remove(Flags::LATER);
         slot.later = Ready::empty();
         self.heap.remove(key.index);
@@ -567,6 +583,7 @@ impl Core {
             return;
         }
         slot.flags.remove(Flags::ADDED);
+        self.added.down(true);
         let (kind, source, next) = (slot.kind, slot.source, slot.next);
         match kind {
             Kind::Fd if source >= 0 => {
@@ -659,6 +676,7 @@ impl Core {
         let keys: Vec<Key> = self.watchers(fd).collect();
         for &key in &keys {
             if let Some(slot) = self.slots.get_mut(key) {
+                self.added.down(slot.flags.contains(Flags::ADDED));
                 slot.flags.remove(Flags::ADDED);
                 slot.next = NONE;
             }
@@ -696,6 +714,7 @@ impl Core {
         if !slot.flags.contains(Flags::QUEUED) {
             slot.flags.insert(Flags::QUEUED);
             slot.seq = self.queues.push(key, slot.priority);
+            self.active.up(slot.kind != Kind::Remote);
         }
     }
 
@@ -704,6 +723,7 @@ impl Core {
         slot.later |= ready;
         if !slot.flags.contains(Flags::LATER) {
             slot.flags.insert(Flags::LATER);
+            self.active.up(slot.kind != Kind::Remote);
             self.later.push(key);
             self.later_live += 1;
         }

@@ -8,7 +8,7 @@ use crate::clock::Time;
 use crate::error::Error;
 use crate::interest::{Interest, Ready, Report, What};
 use crate::queue::Activation;
-use crate::reactor::{Callback, Core, EventId, Flags, Kind, LoopHandle, Reactor, Slot};
+use crate::reactor::{Callback, Core, EventId, Flags, Kind, LoopHandle, Reactor, Slot, Uses, When};
 use crate::remote::{MESSAGES_PER_TURN, Op};
 use crate::slots::Key;
 use crate::sys::{Reported, WAKE_TAG};
@@ -101,21 +101,24 @@ impl LoopHandle {
                 self.flush_all();
                 return Ok(LoopEnd::Break);
             }
-            // Written outside of the loop, or left over from the last turn.
-            self.flush_all();
-            self.apply_dirty();
-            let work = self.has_work();
-            if !work
-                && reactor.keep.get() == 0
-                && !reactor.exit.get()
-                && !flags.contains(LoopFlags::NO_EXIT_ON_EMPTY)
-            {
+            let mut work = self.hand_over();
+            if !work && self.is_empty(flags) {
                 return Ok(LoopEnd::Empty);
+            }
+            if reactor.extras.has(Uses::PREPARE) {
+                self.run_watchers(When::Prepare, self.next_wait(work || self.must_not_wait(flags)));
+                if reactor.stop.get() {
+                    continue;
+                }
+                // What they asked for counts for this very wait.
+                work = self.hand_over();
+                if !work && self.is_empty(flags) {
+                    return Ok(LoopEnd::Empty);
+                }
             }
             reactor.progress.set(false);
             reactor.message_budget.set(MESSAGES_PER_TURN);
-            let nonblock = work || reactor.exit.get() || flags.contains(LoopFlags::NONBLOCK);
-            self.wait(nonblock)?;
+            self.wait(work || self.must_not_wait(flags))?;
             self.batch();
             if reactor.stop.take() {
                 // An exit that came with it is seen, too.
@@ -133,6 +136,34 @@ impl LoopHandle {
             if flags.contains(LoopFlags::NONBLOCK) && !self.has_active() {
                 return Ok(LoopEnd::Once);
             }
+        }
+    }
+
+    /// Writes what was written outside of the loop or is left over from the last turn, and tells the kernel what is
+    /// wanted by now. Tells whether anything is to be done without waiting.
+    fn hand_over(&self) -> bool {
+        self.flush_all();
+        self.apply_dirty();
+        self.has_work()
+    }
+
+    /// Whether nothing keeps the loop running.
+    fn is_empty(&self, flags: LoopFlags) -> bool {
+        self.reactor.keep.get() == 0
+            && !self.reactor.exit.get()
+            && !flags.contains(LoopFlags::NO_EXIT_ON_EMPTY)
+    }
+
+    fn must_not_wait(&self, flags: LoopFlags) -> bool {
+        self.reactor.exit.get() || flags.contains(LoopFlags::NONBLOCK)
+    }
+
+    /// How long the loop may wait, as it stands.
+    fn next_wait(&self, nonblock: bool) -> Option<Duration> {
+        match self.reactor.core.borrow().heap.first() {
+            _ if nonblock => Some(Duration::ZERO),
+            Some((deadline, _)) => Some(deadline.since(self.clock())),
+            None => None,
         }
     }
 
@@ -158,11 +189,8 @@ impl LoopHandle {
             (hook.before)();
         }
         // Only now: the hook may have taken long, or have let somebody in who left work.
-        let timeout = match reactor.core.borrow().heap.first() {
-            _ if nonblock || (hook.is_some() && self.has_work()) => Some(Duration::ZERO),
-            Some((deadline, _)) => Some(deadline.since(reactor.sys.now())),
-            None => None,
-        };
+        let timeout = self.next_wait(nonblock || (hook.is_some() && self.has_work()));
+        let start = self.wait_starts();
         let mut reports = reactor.reports.take();
         let waited = reactor.sys.wait(&mut reports, timeout);
         // Kept where a panic in the hook cannot lose them.
@@ -174,6 +202,7 @@ impl LoopHandle {
         drop(hook);
         let mut reports = reactor.reports.take();
         reactor.now.set(reactor.sys.now());
+        self.wait_ended(start);
         if reports.iter().any(|reported| reported.tag == WAKE_TAG) {
             self.woken();
         } else if reactor.shared.has_ops() {
@@ -189,6 +218,10 @@ impl LoopHandle {
         reactor.reports.set(reports);
         for key in lost {
             self.lose(key);
+        }
+        if reactor.extras.has(Uses::CHECK) {
+            // Everything is queued by now: a panic there loses nothing.
+            self.run_watchers(When::Check, None);
         }
         waited.map_err(Error::from)
     }
@@ -234,6 +267,7 @@ impl LoopHandle {
         // The queue that this batch is of, once a callback of it has run.
         let mut chosen = None;
         let mut callbacks = 0;
+        self.begin_batch();
         while !reactor.stop.get() {
             let next = reactor.core.borrow_mut().next(reactor, chosen);
             let Some((urgent, next)) = next else { break };
@@ -243,6 +277,9 @@ impl LoopHandle {
                 if callbacks % CALLBACKS_PER_FLUSH == 0 {
                     self.flush_all();
                 }
+            }
+            if self.ends_early(urgent, callbacks) {
+                break;
             }
         }
         self.flush_all();
@@ -256,6 +293,7 @@ impl LoopHandle {
         // The slot for other threads is the loop's own: nobody may get hold of its id and free it.
         self.reactor.running_event.set((kind != Kind::Remote).then_some(id));
         // Disarmed by hand: the loop may be run by a Drop while its thread unwinds already.
+        let measured = self.start_measuring(key, kind);
         let mut guard = FreeOnPanic { handle: self, key, armed: kind != Kind::Remote };
         match callback {
             Callback::Source(source) => source.ready(self, ready),
@@ -290,6 +328,7 @@ impl LoopHandle {
         guard.armed = false;
         drop(guard);
         self.reactor.running_event.set(None);
+        self.stop_measuring(measured);
         kind != Kind::Remote
     }
 
@@ -347,7 +386,7 @@ impl LoopHandle {
                 Op::Post(f) => {
                     self.note_progress();
                     f(self);
-                    if self.reactor.stop.get() {
+                    if self.reactor.stop.get() || self.is_continued() {
                         break;
                     }
                 }
@@ -397,6 +436,7 @@ impl Core {
             if let Some(slot) = self.slots.get_mut(key) {
                 slot.flags.remove(Flags::LATER);
                 let ready = std::mem::take(&mut slot.later);
+                self.active.down(slot.kind != Kind::Remote);
                 self.activate(key, ready, 0);
             }
         }
@@ -439,6 +479,7 @@ impl Core {
                     if !slot.flags.contains(Flags::QUEUED) {
                         slot.flags.insert(Flags::QUEUED);
                         slot.seq = self.queues.push(key, slot.priority);
+                        self.active.up(true);
                     }
                 }
             }
@@ -490,10 +531,10 @@ impl Core {
             if let (true, Some(interval)) = (persists, slot.interval) {
                 let next = deadline.after(interval.duration());
                 let next = if next <= now { now.after(interval.duration()) } else { next };
-                self.heap.set(key.index, next);
+                self.heap.rearm(key.index, next);
                 if ready_too {
                     // Ready beats due: one call, and the timer starts anew.
-                    self.heap.set(key.index, now.after(interval.duration()));
+                    self.heap.rearm(key.index, now.after(interval.duration()));
                     continue;
                 }
             }
@@ -540,6 +581,7 @@ impl Core {
             return None;
         }
         slot.flags.remove(Flags::QUEUED);
+        self.active.down(slot.kind != Kind::Remote);
         let ready = std::mem::take(&mut slot.active);
         // Called once by any other reason.
         let deliveries = std::mem::take(&mut slot.deliveries).max(1);
@@ -561,7 +603,7 @@ impl Core {
                 && !ready.contains(Ready::TIMEOUT)
                 && self.heap.deadline(key.index).is_some()
             {
-                self.heap.set(key.index, reactor.now.get().after(interval.duration()));
+                self.heap.rearm(key.index, reactor.now.get().after(interval.duration()));
             }
         } else if matches!(kind, Kind::Fd) {
             slot.interval = None;

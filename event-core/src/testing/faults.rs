@@ -30,7 +30,7 @@ impl Faults {
     /// # Errors
     /// As `EventBase::with_config`, and those of the faults that hit the making of the loop.
     pub fn event_base(&self, config: Config) -> Result<EventBase, Error> {
-        EventBase::on(self.wrap(config.kernel()?))
+        EventBase::configured(self.wrap(config.kernel()?), &config)
     }
 
     /// The kernel `sys` with these faults.

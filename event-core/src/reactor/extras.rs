@@ -1,0 +1,134 @@
+//! What few loops use: watchers, measurements, limits to a batch. One look at a set of bits tells that none is in use.
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use bitflags::bitflags;
+
+use super::watchers::Watchers;
+use crate::clock::Time;
+use crate::error::Error;
+use crate::reactor::LoopHandle;
+use crate::stats::Recorder;
+
+bitflags! {
+    /// What is in use.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(super) struct Uses: u8 {
+        /// There are check watchers.
+        const CHECK = 0x01;
+        /// `loopcontinue` was called in this batch.
+        const CONTINUE = 0x02;
+        /// A batch has a limit.
+        const LIMIT = 0x04;
+        /// Callbacks are timed.
+        const MEASURE = 0x08;
+        /// `now` is always read from the clock.
+        const NO_CACHE = 0x10;
+        /// There are prepare watchers.
+        const PREPARE = 0x20;
+    }
+}
+
+/// When a batch ends early: libevent's maximal dispatch interval.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchLimit {
+    /// After so much time.
+    pub(crate) time: Option<Duration>,
+    /// After so many callbacks.
+    pub(crate) callbacks: Option<usize>,
+    /// Batches of this priority and of less urgent ones.
+    pub(crate) from_priority: u8,
+}
+
+#[derive(Default)]
+pub(super) struct Extras {
+    uses: Cell<Uses>,
+    pub(super) prepare: RefCell<Watchers>,
+    pub(super) check: RefCell<Watchers>,
+    pub(super) recorder: RefCell<Recorder>,
+    /// Whether turns and callbacks go into the recorder; the slow callbacks are another reason to measure.
+    pub(super) recording: Cell<bool>,
+    pub(super) slow: Cell<Option<Duration>>,
+    limit: Cell<Option<BatchLimit>>,
+    /// When the time of the running batch is over.
+    batch_end: Cell<Time>,
+}
+
+impl Extras {
+    #[inline]
+    pub(super) fn has(&self, uses: Uses) -> bool {
+        self.uses.get().intersects(uses)
+    }
+
+    pub(super) fn set(&self, uses: Uses, on: bool) {
+        let mut all = self.uses.get();
+        all.set(uses, on);
+        self.uses.set(all);
+    }
+}
+
+impl LoopHandle {
+    /// Ends the batch when the running callback returns: the loop looks at its fds and timers again, and goes on with
+    /// what is more urgent by then. What has not run stays queued and is not lost. Without a batch that runs, nothing.
+    ///
+    /// # Errors
+    /// - `Error::LoopGone` if the `EventBase` was dropped.
+    /// - `Error::Forked` after a fork.
+    #[doc(alias = "event_base_loopcontinue")]
+    pub fn loopcontinue(&self) -> Result<(), Error> {
+        self.check()?;
+        // The next batch begins without it.
+        self.reactor.extras.set(Uses::CONTINUE, true);
+        Ok(())
+    }
+
+    pub(crate) fn set_batch_limit(&self, limit: Option<BatchLimit>) {
+        self.reactor.extras.limit.set(limit);
+        self.reactor.extras.set(Uses::LIMIT, limit.is_some());
+    }
+
+    /// Whether `now` is read from the clock every time.
+    pub(crate) fn set_no_cache_time(&self, no_cache: bool) {
+        self.reactor.extras.set(Uses::NO_CACHE, no_cache);
+    }
+
+    /// A batch begins.
+    #[inline]
+    pub(super) fn begin_batch(&self) {
+        let extras = &self.reactor.extras;
+        if !extras.has(Uses::CONTINUE | Uses::LIMIT) {
+            return;
+        }
+        extras.set(Uses::CONTINUE, false);
+        let time = extras.limit.get().and_then(|limit| limit.time);
+        extras.batch_end.set(time.map_or(Time::NEVER, |time| self.clock().after(time)));
+    }
+
+    /// Whether the batch of this priority, of which so many callbacks have run, is to end before the next.
+    #[inline]
+    pub(super) fn ends_early(&self, priority: usize, callbacks: usize) -> bool {
+        let extras = &self.reactor.extras;
+        extras.has(Uses::CONTINUE | Uses::LIMIT) && self.is_over(priority, callbacks)
+    }
+
+    /// Whether the callback that runs several of the user's is to stop before the next one, for `loopcontinue`.
+    pub(super) fn is_continued(&self) -> bool {
+        self.reactor.extras.has(Uses::CONTINUE)
+    }
+
+    #[cold]
+    fn is_over(&self, priority: usize, callbacks: usize) -> bool {
+        let extras = &self.reactor.extras;
+        if extras.has(Uses::CONTINUE) {
+            return true;
+        }
+        let Some(limit) = extras.limit.get() else { return false };
+        // A limit of none runs one: a loop that does nothing would never end.
+        if callbacks == 0 || priority < limit.from_priority.into() {
+            return false;
+        }
+        limit.callbacks.is_some_and(|most| callbacks >= most)
+            || extras.batch_end.get() != Time::NEVER && self.clock() >= extras.batch_end.get()
+    }
+}
