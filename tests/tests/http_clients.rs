@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -161,20 +162,21 @@ fn a_refused_upload_is_seen_by_curl() {
     });
 }
 
-/// Whether the load tools are to run; they take seconds.
-fn load() -> bool {
+/// Whether the load tools are to run; they take seconds. They do so one at a time, each with the machine to itself,
+/// while the result is held.
+fn load() -> Option<MutexGuard<'static, ()>> {
+    static ONE: Mutex<()> = Mutex::new(());
     let load = std::env::var_os("LOAD").is_some_and(|value| value == "1");
     if !load {
         println!("skipped: LOAD is not 1");
+        return None;
     }
-    load
+    Some(ONE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 #[test]
 fn ab_fails_no_request() {
-    if !load() {
-        return;
-    }
+    let Some(_alone) = load() else { return };
     let Some(ab) = tool("ab") else { return };
     each_method(|server| {
         for args in [
@@ -193,9 +195,7 @@ fn ab_fails_no_request() {
 
 #[test]
 fn httperf_sees_no_error() {
-    if !load() {
-        return;
-    }
+    let Some(_alone) = load() else { return };
     let Some(httperf) = tool("httperf") else { return };
     each_method(|server| {
         let text = run(Command::new(&httperf).args([
@@ -220,12 +220,12 @@ fn httperf_sees_no_error() {
 
 #[test]
 fn wrk_sees_no_error() {
-    if !load() {
-        return;
-    }
+    let Some(_alone) = load() else { return };
     let Some(wrk) = tool("wrk") else { return };
     each_method(|server| {
-        let text = run(Command::new(&wrk).args(["-c", "400", "-d", "2s", "-t", "2"]).arg(server.url("/")));
+        let text = run(Command::new(&wrk)
+            .args(["-c", "400", "-d", "2s", "-t", "2", "--timeout", "30s"])
+            .arg(server.url("/")));
         assert!(!text.contains("Socket errors") && !text.contains("Non-2xx"), "{text}");
         assert!(text.contains("requests in"), "{text}");
     });

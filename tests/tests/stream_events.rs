@@ -306,7 +306,7 @@ fn a_peer_that_never_reads_is_cut_off_by_the_write_timeout_or_a_deadline() {
             stream.set_callbacks(Cut(seen.clone()));
             stream.write(vec![b'x'; 12 << 20]).unwrap();
             if by_deadline {
-                stream.set_deadline(Some(base.now() + 20 * MS));
+                stream.set_deadline(Some(base.elapsed() + 20 * MS));
             } else {
                 stream.set_timeouts(None, Some(20 * MS));
             }
@@ -475,16 +475,16 @@ fn no_timeout_comes_early_and_one_that_moves_nearer_counts_at_once() {
         // Armed while idle.
         stream.set_timeouts(Some(50 * MS), None);
         bed.pass(&mut base, 20 * MS);
-        stream.set_deadline(Some(base.now() + 100 * MS));
+        stream.set_deadline(Some(base.elapsed() + 100 * MS));
         stream.set_timeouts(Some(200 * MS), None);
         bed.pass(&mut base, 60 * MS);
         assert!(seen.is_empty(), "the old deadline passed in silence");
-        stream.set_deadline(Some(base.now() + 5 * MS));
+        stream.set_deadline(Some(base.elapsed() + 5 * MS));
         bed.pass(&mut base, 4 * MS);
         assert!(seen.is_empty());
         bed.pass(&mut base, MS);
         assert_eq!(seen.take(), ["deadline"]);
-        stream.set_deadline(Some(base.now()));
+        stream.set_deadline(Some(base.elapsed()));
         stream.set_deadline(None);
         bed.pass(&mut base, 100 * MS);
         assert!(seen.is_empty(), "taken away");

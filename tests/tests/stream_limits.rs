@@ -198,6 +198,27 @@ fn output_over_its_bound_keeps_the_bytes_and_is_an_error_each_time_it_gets_there
 }
 
 #[test]
+fn output_that_has_left_is_forgotten_when_the_next_is_over_its_bound() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (stream, peer) = bed.stream(&base);
+        let seen = Seen::new();
+        stream.set_callbacks(Limited { seen: seen.clone(), then: |_| {} });
+        stream.set_max(None, Some(100));
+        for _ in 0..2 {
+            assert!(matches!(stream.write(vec![b'a'; 101]), Err(Error::OutputFull)));
+            let got = Cell::new(0);
+            bed.run_until(&mut base, || {
+                got.set(got.get() + peer.read().0.len());
+                got.get() == 101
+            });
+            bed.settle(&mut base);
+            assert_eq!(seen.take(), [format!("error: {}", Error::OutputFull)]);
+        }
+    });
+}
+
+#[test]
 fn output_over_its_bound_closes_if_nobody_handles_it_also_through_the_guard() {
     each_backend(|bed| {
         let mut base = bed.base();

@@ -247,7 +247,7 @@ fn provoke(bed: &Bed, kind: Kind, closures: bool, action: Action) -> (Vec<String
         Kind::Read => peer.write_all(b"x"),
         Kind::Write => stream.write("x").unwrap(),
         Kind::Event => peer.shutdown_write(),
-        Kind::Deadline => stream.set_deadline(Some(base.now())),
+        Kind::Deadline => stream.set_deadline(Some(base.elapsed())),
     }
     bed.run_until(&mut base, || !seen.is_empty());
     bed.settle(&mut base);

@@ -58,6 +58,8 @@ bitflags! {
         const OVERFULL = 0x8_0000;
         /// Keeps the loop running whatever it does: `set_held`.
         const PINNED = 0x10_0000;
+        /// There is a rare part: without this bit nobody needs to look for it.
+        const RARE = 0x20_0000;
     }
 }
 
@@ -144,6 +146,9 @@ impl Inner {
 
     /// Reads from the rare part; `default` is what a stream without one has.
     pub(super) fn rare<T>(&self, default: T, read: impl FnOnce(&Rare) -> T) -> T {
+        if !self.has(State::RARE) {
+            return default;
+        }
         let rare = self.rare.take();
         let result = match &rare {
             Some(rare) => read(rare),
@@ -156,6 +161,7 @@ impl Inner {
     /// Changes the rare part, making it if need be. It is taken out meanwhile: `change` is ours and drops nothing that
     /// users gave.
     pub(super) fn rare_mut<T>(&self, change: impl FnOnce(&mut Rare) -> T) -> T {
+        self.set(State::RARE, true);
         let mut rare = self.rare.take().unwrap_or_default();
         let result = change(&mut rare);
         self.rare.set(Some(rare));
@@ -164,6 +170,9 @@ impl Inner {
 
     /// Changes the rare part if there is one.
     pub(super) fn rare_if<T>(&self, change: impl FnOnce(&mut Rare) -> T) -> Option<T> {
+        if !self.has(State::RARE) {
+            return None;
+        }
         let mut rare = self.rare.take()?;
         let result = change(&mut rare);
         self.rare.set(Some(rare));

@@ -13,7 +13,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bitflags::bitflags;
 
@@ -365,10 +365,10 @@ impl BufferEvent {
         self.inner.set_timeouts(read, write);
     }
 
-    /// Sets a point in time at which `on_deadline` is called, or takes it away. Moving it later costs nothing.
-    pub fn set_deadline(&self, deadline: Option<Instant>) {
-        let time = deadline.map_or(Time::NEVER, |deadline| self.inner.handle.to_time(deadline));
-        self.inner.set_deadline(time);
+    /// Sets a point in time at which `on_deadline` is called, or takes it away. It is reckoned like
+    /// [`LoopHandle::elapsed`]. Moving it later costs nothing.
+    pub fn set_deadline(&self, deadline: Option<Duration>) {
+        self.inner.set_deadline(deadline.map_or(Time::NEVER, |deadline| Time::default().after(deadline)));
     }
 
     /// Whether the stream keeps the loop running even if it neither reads nor has anything to send: while its owner
@@ -386,9 +386,10 @@ impl BufferEvent {
         self.inner.trigger(direction)
     }
 
-    /// When output last got on: bytes were handed to the kernel, or came into an empty output.
-    pub fn last_written(&self) -> Instant {
-        self.inner.handle.to_instant(self.inner.last_write.get())
+    /// When output last got on, reckoned like [`LoopHandle::elapsed`]: bytes were handed to the kernel, or came into an
+    /// empty output.
+    pub fn last_written(&self) -> Duration {
+        Duration::from_nanos(self.inner.last_write.get().as_nanos())
     }
 
     /// Why the stream got an `ERROR` event.

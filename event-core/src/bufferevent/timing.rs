@@ -36,6 +36,9 @@ impl Inner {
 
     /// When each timeout passes: reading, writing.
     pub(super) fn timeouts(&self) -> (Time, Time) {
+        if !self.has(State::RARE) {
+            return (Time::NEVER, Time::NEVER);
+        }
         let reading = self.may_read();
         // A connect that gets nowhere is output that waits, whether or not there is any yet.
         let connecting = self.has(State::CONNECTING) && self.has(State::WRITE_ENABLED);

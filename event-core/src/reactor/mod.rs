@@ -342,11 +342,6 @@ impl LoopHandle {
         self.reactor.origin + Duration::from_nanos(time.as_nanos())
     }
 
-    /// The other way round; an instant before the clock's origin is the origin.
-    pub(crate) fn to_time(&self, instant: Instant) -> Time {
-        Time::default().after(instant.saturating_duration_since(self.reactor.origin))
-    }
-
     pub(crate) fn sys(&self) -> &Rc<dyn Sys> {
         &self.reactor.sys
     }

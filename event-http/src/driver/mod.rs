@@ -335,7 +335,7 @@ impl Connection {
 
     /// When the client must have read something of what is written.
     fn answer_deadline(&self, rules: &Rules) -> Option<Duration> {
-        let since = self.bev.last_written().saturating_duration_since(self.server.handle.clock_origin());
+        let since = self.bev.last_written();
         rules.limits.answer_timeout.map(|timeout| since.saturating_add(timeout))
     }
 
@@ -358,9 +358,7 @@ impl Connection {
         if output && let Some(answer) = self.answer_deadline(&rules) {
             deadline = Some(deadline.map_or(answer, |deadline| deadline.min(answer)));
         }
-        // What no clock can show never comes.
-        let origin = self.server.handle.clock_origin();
-        self.bev.set_deadline(deadline.and_then(|deadline| origin.checked_add(deadline)));
+        self.bev.set_deadline(deadline);
         debug_assert!(
             output || deadline.is_some() || self.is_awaited(),
             "nobody wakes a connection that is {:?}",
