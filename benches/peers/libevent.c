@@ -5,6 +5,7 @@
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,8 @@ int main(int argc, char **argv)
 {
 	char host[64];
 	unsigned port;
+	/* libevent writes without MSG_NOSIGNAL: a client that leaves would end the program. */
+	signal(SIGPIPE, SIG_IGN);
 	if (argc < 2 || sscanf(argv[1], "%63[0-9.]:%u", host, &port) != 2 || port > 65535) {
 		fprintf(stderr, "usage: %s ADDR:PORT\n", argv[0]);
 		return 2;
