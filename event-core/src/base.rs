@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::reactor::{LoopEnd, LoopFlags, LoopHandle};
+use crate::reactor::{Lent, LoopEnd, LoopFlags, LoopHandle};
 use crate::sys;
 
 /// A loop: it owns its events' callbacks and calls them, one at a time, on the thread that runs it.
@@ -27,6 +27,8 @@ use crate::sys;
 #[doc(alias = "event_base")]
 pub struct EventBase {
     handle: LoopHandle,
+    /// What callbacks are shown.
+    lent: Lent,
 }
 
 impl EventBase {
@@ -58,7 +60,9 @@ impl EventBase {
     }
 
     pub(crate) fn on(sys: std::rc::Rc<dyn sys::Sys>) -> Result<EventBase, Error> {
-        Ok(EventBase { handle: LoopHandle::new(sys)? })
+        let handle = LoopHandle::new(sys)?;
+        let lent = Lent::new(&handle);
+        Ok(EventBase { handle, lent })
     }
 
     /// The names of all backends of this build, best first.
@@ -86,7 +90,7 @@ impl EventBase {
     /// As `dispatch`.
     #[doc(alias = "event_base_loop")]
     pub fn run(&mut self, flags: LoopFlags) -> Result<LoopEnd, Error> {
-        self.handle.run(flags)
+        self.handle.run(&mut self.lent, flags)
     }
 
     /// Makes the loop usable in the child of a fork: a kernel set of its own, with everything added again. The parent's

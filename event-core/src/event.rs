@@ -1,44 +1,19 @@
 //! `Event`, `Timer` and `Signal`: unique owners of one slot of the loop each.
 
-use std::fmt;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use crate::common_timeout::CommonTimeout;
 use crate::error::Error;
 use crate::interest::{Ready, What};
-use crate::reactor::{Callback, EventId, EventInfo, Kind, LoopHandle};
+use crate::reactor::{Callback, EventId, EventInfo, Kind, LoopHandle, Owner};
 
-/// What the three have in common: a slot, and whether dropping this value frees it.
-struct Owner {
-    handle: LoopHandle,
-    id: EventId,
-    owns: bool,
-}
+pub use crate::reactor::{Event, Signal, Timer};
 
 impl Owner {
     fn new(handle: &LoopHandle, kind: Kind, source: i32, what: What, cb: Callback) -> Result<Owner, Error> {
         let id = handle.insert(kind, source, what, cb)?;
         Ok(Owner { handle: handle.clone(), id, owns: true })
-    }
-
-    /// What a callback is shown: it owns nothing, whatever becomes of the callback.
-    fn lent(handle: &LoopHandle, id: EventId) -> Owner {
-        Owner { handle: handle.clone(), id, owns: false }
-    }
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        if self.owns {
-            let _ = self.handle.free(self.id);
-        }
-    }
-}
-
-impl fmt::Debug for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Owner").field("id", &self.id).field("pending", &self.handle.pending(self.id)).finish()
     }
 }
 
@@ -146,34 +121,6 @@ macro_rules! owner_methods {
     };
 }
 
-/// Watches an fd, or none, and calls back when it is ready or a timeout passes: libevent's `struct event`.
-///
-/// Dropping it frees it: pending work is void and the callback is dropped, at once or, if it is running, when it
-/// returns. The fd is borrowed: it is never closed here, and must be deleted from the loop before it is closed.
-///
-/// ```
-/// use event_core::{Event, EventBase, What};
-/// use std::{io::{Read, Write}, os::{fd::AsRawFd, unix::net::UnixStream}};
-///
-/// let mut base = EventBase::new()?;
-/// let (mut ours, mut theirs) = UnixStream::pair()?;
-/// let event = Event::new(&base, ours.as_raw_fd(), What::READ, move |_, ready| {
-///     let mut byte = [0];
-///     ours.read_exact(&mut byte).expect("the loop says that there is something to read");
-///     println!("{ready:?}: {byte:?}");
-/// })?;
-/// event.add(None)?;
-/// theirs.write_all(b"x")?;
-/// base.dispatch()?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug)]
-#[must_use = "dropping the event stops it"]
-#[doc(alias = "event")]
-pub struct Event {
-    owner: Owner,
-}
-
 owner_methods!(Event);
 
 impl Event {
@@ -245,20 +192,8 @@ impl Event {
     }
 
     fn wrap(mut cb: impl FnMut(&Event, Ready) + 'static) -> Callback {
-        Callback::User(Box::new(move |handle, id, ready, _| {
-            cb(&Event { owner: Owner::lent(handle, id) }, ready);
-        }))
+        Callback::User(Box::new(move |lent, ready, _| cb(&lent.event, ready)))
     }
-}
-
-/// Calls back after a while, once or again and again.
-///
-/// Dropping it frees it: the callback is dropped, at once or, if it is running, when it returns.
-#[derive(Debug)]
-#[must_use = "dropping the timer stops it"]
-#[doc(alias = "evtimer_new")]
-pub struct Timer {
-    owner: Owner,
 }
 
 owner_methods!(Timer);
@@ -316,21 +251,8 @@ impl Timer {
     }
 
     fn wrap(mut cb: impl FnMut(&Timer) + 'static) -> Callback {
-        Callback::User(Box::new(move |handle, id, _, _| {
-            cb(&Timer { owner: Owner::lent(handle, id) });
-        }))
+        Callback::User(Box::new(move |lent, _, _| cb(&lent.timer)))
     }
-}
-
-/// Calls back in the loop, as often as a signal was delivered; never in a signal handler's context.
-///
-/// Several loops of one process may watch the same signal: each gets it. The handler that was there before is put back
-/// when the last one stops. Dropping it frees it, as with [`Event`].
-#[derive(Debug)]
-#[must_use = "dropping the signal event stops it"]
-#[doc(alias = "evsignal_new")]
-pub struct Signal {
-    owner: Owner,
 }
 
 owner_methods!(Signal);
@@ -388,8 +310,6 @@ impl Signal {
     }
 
     fn wrap(mut cb: impl FnMut(&Signal) + 'static) -> Callback {
-        Callback::User(Box::new(move |handle, id, _, _| {
-            cb(&Signal { owner: Owner::lent(handle, id) });
-        }))
+        Callback::User(Box::new(move |lent, _, _| cb(&lent.signal)))
     }
 }

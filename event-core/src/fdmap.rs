@@ -57,6 +57,15 @@ impl FdMap {
         (u64::from(entry.generation) == tag >> 32).then_some(fd)
     }
 
+    /// The first event of the fd that a reported tag speaks of: `NONE` if it has none, and nothing at all if the kernel
+    /// has forgotten that fd since.
+    #[inline]
+    pub(crate) fn first_by_tag(&self, tag: u64) -> Option<u32> {
+        // Past the table's end where no fd goes.
+        let entry = self.entries.get((tag & u64::from(u32::MAX)) as usize)?;
+        (u64::from(entry.generation) == tag >> 32).then_some(entry.first)
+    }
+
     /// Every fd the kernel watches or an event names.
     pub(crate) fn in_use(&self) -> Vec<RawFd> {
         (0..)

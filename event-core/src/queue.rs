@@ -16,12 +16,14 @@ pub(crate) struct Activation {
 #[derive(Debug)]
 pub(crate) struct Queues {
     queues: Vec<VecDeque<Activation>>,
+    /// Activations in all queues together, those that were taken back included.
+    len: usize,
     next_seq: u32,
 }
 
 impl Queues {
     pub(crate) fn new() -> Queues {
-        Queues { queues: vec![VecDeque::new()], next_seq: 1 }
+        Queues { queues: vec![VecDeque::new()], len: 0, next_seq: 1 }
     }
 
     pub(crate) fn priorities(&self) -> usize {
@@ -31,6 +33,7 @@ impl Queues {
     /// Sets the number of queues; the caller has made sure that nothing is queued.
     pub(crate) fn set_priorities(&mut self, count: u8) {
         self.queues = vec![VecDeque::new(); usize::from(count.max(1))];
+        self.len = 0;
     }
 
     /// Queues an activation at the end of its priority and returns its `seq`, which is never 0.
@@ -39,21 +42,34 @@ impl Queues {
         self.next_seq = self.next_seq.checked_add(1).unwrap_or(1);
         let queue = usize::from(priority).min(self.queues.len() - 1);
         self.queues[queue].push_back(Activation { key, seq });
+        self.len += 1;
         seq
     }
 
     pub(crate) fn pop(&mut self, priority: usize) -> Option<Activation> {
-        self.queues[priority].pop_front()
+        let activation = self.queues[priority].pop_front()?;
+        self.len -= 1;
+        Some(activation)
+    }
+
+    /// Whether nothing is queued, taken-back activations included.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// The most urgent queue that holds anything, taken-back activations included.
     pub(crate) fn most_urgent(&self) -> Option<usize> {
-        self.queues.iter().position(|queue| !queue.is_empty())
+        match self.len {
+            0 => None,
+            _ => self.queues.iter().position(|queue| !queue.is_empty()),
+        }
     }
 
     pub(crate) fn clear(&mut self) {
         for queue in &mut self.queues {
             queue.clear();
         }
+        self.len = 0;
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use crate::error::Error;
 use crate::interest::Ready;
-use crate::reactor::{Callback, EventId, Kind, LoopHandle};
+use crate::reactor::{Callback, EventId, Kind, Lent, LoopHandle};
 use crate::sys::Wake;
 use crate::sys::sync::{AtomicBool, Mutex, lock};
 
@@ -396,7 +396,8 @@ impl LoopHandle {
         let letters = Letters { queue: VecDeque::new(), scheduled: false, closed: false };
         let post = Arc::new(Post { letters: Mutex::new(letters) });
         let inbox = Reader(post.clone());
-        let callback = move |handle: &LoopHandle, id: EventId, _: Ready, _: u32| {
+        let callback = move |lent: &Lent, _: Ready, _: u32| {
+            let (handle, id) = (lent.handle(), lent.id());
             while handle.is_alive(id) {
                 if handle.must_yield(id) || !handle.take_message_budget() {
                     // The rest waits a turn.

@@ -83,6 +83,13 @@ impl<T: Slotted> Slots<T> {
         (generation != RETIRED).then_some((Key { index, generation }, value))
     }
 
+    /// The value at an index that a list of live ones names, with its key: no value that is retired is in a list.
+    #[inline]
+    pub(crate) fn linked_mut(&mut self, index: u32) -> Option<(Key, &mut T)> {
+        let value = self.slab.get_mut(index as usize)?;
+        Some((Key { index, generation: value.generation() }, value))
+    }
+
     /// The key that a live index has now.
     pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
         let generation = self.slab.get(index as usize)?.generation();

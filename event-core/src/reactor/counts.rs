@@ -115,7 +115,8 @@ impl LoopHandle {
     /// How many events there are of the kinds in `which`, added up. Looks at every event.
     #[doc(alias = "event_base_get_num_events")]
     pub fn num_events(&self, which: EventCount) -> usize {
-        let core = self.reactor.core.borrow();
+        let mut core = self.reactor.core.borrow_mut();
+        core.settle(&*self.reactor.sys);
         let (active, added) = core.count();
         let counts = [
             (EventCount::ACTIVE, active),
@@ -134,6 +135,7 @@ impl LoopHandle {
     pub fn max_events(&self, which: EventCount, clear: bool) -> usize {
         let mut core = self.reactor.core.borrow_mut();
         if !core.marks.on {
+            core.settle(&*self.reactor.sys);
             self.reactor.extras.set(Uses::MARKS, true);
             let (active, added) = core.count();
             core.marks.on = true;

@@ -14,9 +14,9 @@ use crate::slots::Key;
 use crate::stats::Recorder;
 
 bitflags! {
-    /// What is in use.
+    /// What is in use, and what a batch has to look out for.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub(super) struct Uses: u8 {
+    pub(super) struct Uses: u16 {
         /// There are check watchers.
         const CHECK = 0x01;
         /// `loopcontinue` was called in this batch.
@@ -31,7 +31,29 @@ bitflags! {
         const NO_CACHE = 0x20;
         /// There are prepare watchers.
         const PREPARE = 0x40;
+        /// `loopbreak` was called.
+        const STOP = 0x80;
+        /// `loopexit` was called.
+        const EXIT = 0x100;
+        /// There is a wait hook.
+        const HOOK = 0x200;
+        /// The flush list is not empty.
+        const UNFLUSHED = 0x400;
     }
+}
+
+impl Uses {
+    /// What the short way of a batch knows nothing of.
+    pub(super) const LONG_WAY: Uses =
+        Uses::CHECK.union(Uses::CONTINUE).union(Uses::LIMIT).union(Uses::MARKS).union(Uses::MEASURE);
+
+    /// What ends the turns of the short way.
+    pub(super) const LONG_TURN: Uses = Uses::LONG_WAY
+        .union(Uses::EXIT)
+        .union(Uses::HOOK)
+        .union(Uses::PREPARE)
+        .union(Uses::STOP)
+        .union(Uses::UNFLUSHED);
 }
 
 /// When a batch ends early: libevent's maximal dispatch interval.
@@ -75,6 +97,20 @@ impl Extras {
 }
 
 impl LoopHandle {
+    /// Whether the loop is to stop before the next callback.
+    #[inline]
+    pub(super) fn is_stopped(&self) -> bool {
+        self.reactor.extras.has(Uses::STOP)
+    }
+
+    pub(super) fn stop(&self) {
+        self.reactor.extras.set(Uses::STOP, true);
+    }
+
+    pub(super) fn exit(&self) {
+        self.reactor.extras.set(Uses::EXIT, true);
+    }
+
     /// Ends the batch when the running callback returns: the loop looks at its fds and timers again, and goes on with
     /// what is more urgent by then. What has not run stays queued and is not lost. Without a batch that runs, nothing.
     ///

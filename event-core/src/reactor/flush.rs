@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use crate::reactor::{LoopHandle, Source};
+use crate::reactor::{LoopHandle, Source, Uses};
 
 /// At most this many streams are written in one go; the rest waits for the next turn.
 const STREAMS_PER_FLUSH: usize = 256;
@@ -21,16 +21,23 @@ impl LoopHandle {
     /// Puts a stream on the list; the stream sees to it that it stands there once.
     pub(crate) fn push_unflushed(&self, priority: u8, source: Rc<dyn Source>) {
         self.reactor.flush_list.borrow_mut().push_back(Unflushed { priority, source });
+        self.reactor.extras.set(Uses::UNFLUSHED, true);
         // Written while the loop waits: it must not sleep on.
         let _ = self.touched();
     }
 
     /// Writes what stands on the list, most urgent first.
+    #[inline]
     pub(super) fn flush_all(&self) {
-        let mut list = self.reactor.flush_list.take();
-        if list.is_empty() {
-            return;
+        if self.has_unflushed() {
+            self.flush_listed();
         }
+    }
+
+    #[cold]
+    fn flush_listed(&self) {
+        let mut list = self.reactor.flush_list.take();
+        self.reactor.extras.set(Uses::UNFLUSHED, false);
         if list.iter().any(|entry| entry.priority != list[0].priority) {
             list.make_contiguous().sort_by_key(|entry| entry.priority);
         }
@@ -50,8 +57,9 @@ impl LoopHandle {
         }
     }
 
+    #[inline]
     pub(super) fn has_unflushed(&self) -> bool {
-        !self.reactor.flush_list.borrow().is_empty()
+        self.reactor.extras.has(Uses::UNFLUSHED)
     }
 }
 
@@ -70,6 +78,7 @@ impl Drop for Rest<'_> {
             let mut current = self.handle.reactor.flush_list.borrow_mut();
             self.list.append(&mut current);
             std::mem::swap(&mut self.list, &mut current);
+            self.handle.reactor.extras.set(Uses::UNFLUSHED, true);
         }
         if let Some(source) = self.writing.take() {
             source.teardown();

@@ -88,6 +88,7 @@ impl LoopHandle {
     /// What there is to know of one event; `None` for a stale id.
     #[doc(alias = "event_get_assignment")]
     pub fn event_info(&self, id: EventId) -> Option<EventInfo> {
+        self.reactor.core.borrow_mut().settle(&*self.reactor.sys);
         let pending = self.pending(id);
         let deadline = self.deadline(id);
         let core = self.reactor.core.borrow();
@@ -200,6 +201,7 @@ impl LoopHandle {
         let mut count = 0;
         {
             let mut core = self.reactor.core.borrow_mut();
+            core.settle(&*self.reactor.sys);
             let mut at = first(&core);
             while let Some(key) = core.slots.key_at(at) {
                 at = core.slots.get(key).map_or(NONE, |slot| slot.next);

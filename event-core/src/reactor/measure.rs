@@ -101,7 +101,7 @@ impl LoopHandle {
         if let Some(start) = start
             && self.reactor.extras.recording.get()
         {
-            self.reactor.extras.recorder.borrow_mut().turn(self.reactor.now.get().since(start));
+            self.reactor.extras.recorder.borrow_mut().turn(self.turn_time().since(start));
         }
     }
 }

@@ -2,9 +2,11 @@
 
 mod common;
 mod counts;
+mod direct;
 mod extras;
 mod flush;
 mod inspect;
+mod lent;
 mod measure;
 mod ops;
 mod slot;
@@ -33,6 +35,8 @@ use counts::Marks;
 pub(crate) use extras::BatchLimit;
 use extras::{Extras, Uses};
 pub use inspect::EventInfo;
+pub use lent::{Event, Signal, Timer};
+pub(crate) use lent::{Lent, Owner};
 pub use slot::EventId;
 pub(crate) use slot::{Callback, Flags, Kind, Slot, Source};
 pub use turn::{LoopEnd, LoopFlags};
@@ -64,6 +68,12 @@ pub(crate) struct Core {
     signals: Vec<(i32, u32)>,
     /// Reused by each turn for the timers that are due.
     due: Vec<(Key, Time)>,
+    /// What the kernel reported in this turn.
+    reports: Vec<Reported>,
+    /// How many of the reports were dealt with; the others wait for the short way (`direct`).
+    reported: usize,
+    /// Events whose fd turned out to be gone, for the loop to end.
+    lost: Vec<Key>,
     /// How many events there have been at most.
     marks: Marks,
 }
@@ -75,15 +85,13 @@ pub(crate) struct Reactor {
     pool: Pool,
     shared: Arc<Shared>,
     remote_slot: Cell<Option<EventId>>,
-    /// What the clock said when this turn's wait ended.
+    /// What the clock said in this turn, once anybody has asked; `NEVER` before that.
     now: Cell<Time>,
     /// The clock's origin on the scale of `Instant`.
     origin: Instant,
     running: Cell<bool>,
     /// Inside the kernel's wait: what is changed now must act at once.
     waiting: Cell<bool>,
-    exit: Cell<bool>,
-    stop: Cell<bool>,
     got_exit: Cell<bool>,
     got_break: Cell<bool>,
     gone: Cell<bool>,
@@ -95,11 +103,11 @@ pub(crate) struct Reactor {
     progress: Cell<bool>,
     /// How many more messages of other threads may run in this turn.
     message_budget: Cell<usize>,
-    running_event: Cell<Option<EventId>>,
+    /// `NOBODY` between callbacks.
+    running_event: Cell<EventId>,
     wait_hook: RefCell<Option<Rc<WaitHook>>>,
     token_handler: RefCell<Option<Rc<TokenHandler>>>,
     flush_list: RefCell<std::collections::VecDeque<flush::Unflushed>>,
-    reports: Cell<Vec<Reported>>,
     extras: Extras,
 }
 
@@ -135,6 +143,9 @@ impl LoopHandle {
             dirty: Vec::new(),
             signals: Vec::new(),
             due: Vec::new(),
+            reports: Vec::new(),
+            reported: 0,
+            lost: Vec::new(),
             marks: Marks::default(),
         };
         let reactor = Reactor {
@@ -148,8 +159,6 @@ impl LoopHandle {
             origin: origin.checked_sub(Duration::from_nanos(now.as_nanos())).unwrap_or(origin),
             running: Cell::new(false),
             waiting: Cell::new(false),
-            exit: Cell::new(false),
-            stop: Cell::new(false),
             got_exit: Cell::new(false),
             got_break: Cell::new(false),
             gone: Cell::new(false),
@@ -157,11 +166,10 @@ impl LoopHandle {
             keep: Cell::new(0),
             progress: Cell::new(false),
             message_budget: Cell::new(0),
-            running_event: Cell::new(None),
+            running_event: Cell::new(EventId::NOBODY),
             wait_hook: RefCell::new(None),
             token_handler: RefCell::new(None),
             flush_list: RefCell::default(),
-            reports: Cell::new(Vec::new()),
             extras: Extras::default(),
         };
         let handle = LoopHandle { reactor: Rc::new(reactor) };
@@ -182,8 +190,8 @@ impl LoopHandle {
         self.reactor.sys.features()
     }
 
-    /// The loop's cached time: when the wait of the running turn ended, on the monotonic clock. Outside of `dispatch`
-    /// the clock is read.
+    /// The loop's cached time: what the monotonic clock said when it was first asked in the running turn, which is right
+    /// after the wait if any timer is armed. Outside of `dispatch` the clock is read.
     #[doc(alias = "event_base_gettimeofday_cached")]
     pub fn now(&self) -> Instant {
         self.to_instant(self.cached_now())
@@ -213,7 +221,7 @@ impl LoopHandle {
     /// The event whose callback runs now.
     #[doc(alias = "event_base_get_running_event")]
     pub fn running_event(&self) -> Option<EventId> {
-        self.reactor.running_event.get()
+        Some(self.reactor.running_event.get()).filter(|id| *id != EventId::NOBODY)
     }
 
     /// Sets how many priorities there are; 0 is the most urgent, and new events get the middle one. At least 1. Events of
@@ -226,6 +234,7 @@ impl LoopHandle {
     pub fn priority_init(&self, count: u8) -> Result<(), Error> {
         self.check()?;
         let mut core = self.reactor.core.borrow_mut();
+        core.settle(&*self.reactor.sys);
         if core.queues.most_urgent().is_some() {
             return Err(Error::Invalid("priorities cannot change while events are active"));
         }
@@ -249,11 +258,11 @@ impl LoopHandle {
     pub fn loopexit(&self, after: Option<Duration>) -> Result<(), Error> {
         self.check()?;
         let Some(after) = after else {
-            self.reactor.exit.set(true);
+            self.exit();
             return self.touched();
         };
         let handle = self.clone();
-        self.once(-1, Default::default(), Some(after), move |_| handle.reactor.exit.set(true))
+        self.once(-1, Default::default(), Some(after), move |_| handle.exit())
     }
 
     /// Ends the loop when the running callback returns. Before the loop runs it is kept, and the loop ends at once.
@@ -264,7 +273,7 @@ impl LoopHandle {
     #[doc(alias = "event_base_loopbreak")]
     pub fn loopbreak(&self) -> Result<(), Error> {
         self.check()?;
-        self.reactor.stop.set(true);
+        self.stop();
         self.touched()
     }
 
@@ -291,9 +300,10 @@ impl LoopHandle {
     /// neither.
     pub fn next_deadline(&self) -> Option<Instant> {
         let core = self.reactor.core.borrow();
-        let queued = core.queues.most_urgent().is_some() || core.later_live > 0 || !core.dirty.is_empty();
+        let queued = core.has_queued() || core.has_rest() || !core.dirty.is_empty();
         if queued || !self.reactor.flush_list.borrow().is_empty() {
-            return Some(self.to_instant(self.reactor.now.get()));
+            drop(core);
+            return Some(self.to_instant(self.turn_time()));
         }
         core.heap.first().map(|(deadline, _)| self.to_instant(deadline))
     }
@@ -308,6 +318,7 @@ impl LoopHandle {
             // Nobody would ever take it out again, and it may capture this handle.
             return;
         }
+        self.reactor.extras.set(Uses::HOOK, true);
         let old = self.reactor.wait_hook.replace(Some(Rc::new(hook)));
         drop(old);
     }
@@ -335,7 +346,22 @@ impl LoopHandle {
     /// The time of the running turn; outside of a turn, the clock.
     pub(crate) fn cached_now(&self) -> Time {
         let is_cached = self.reactor.running.get() && !self.reactor.extras.has(Uses::NO_CACHE);
-        if is_cached { self.reactor.now.get() } else { self.clock() }
+        if is_cached { self.turn_time() } else { self.clock() }
+    }
+
+    /// What the clock said when it was first asked in this turn.
+    #[inline]
+    pub(super) fn turn_time(&self) -> Time {
+        match self.reactor.now.get() {
+            Time::NEVER => self.read_turn_time(),
+            now => now,
+        }
+    }
+
+    fn read_turn_time(&self) -> Time {
+        let now = self.clock();
+        self.reactor.now.set(now);
+        now
     }
 
     pub(crate) fn to_instant(&self, time: Time) -> Instant {
@@ -386,7 +412,7 @@ impl LoopHandle {
         let least = core.queues.priorities() - 1;
         let own = |slot: &Slot| usize::from(slot.priority).min(least);
         let more_urgent = |slot: &Slot| core.queues.most_urgent().is_some_and(|at| at < own(slot));
-        self.reactor.stop.get() || self.is_continued() || core.slots.get(id.0).is_some_and(more_urgent)
+        self.is_stopped() || self.is_continued() || core.slots.get(id.0).is_some_and(more_urgent)
     }
 
     pub(crate) fn is_gone(&self) -> bool {

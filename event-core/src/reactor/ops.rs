@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::fdmap::NONE;
 use crate::interest::{Interest, Ready, What};
 use crate::reactor::slot::Interval;
-use crate::reactor::{Callback, Core, EventId, Flags, Kind, LoopHandle, Reactor, Slot};
+use crate::reactor::{Callback, Core, EventId, Flags, Kind, Lent, LoopHandle, Reactor, Slot};
 use crate::slots::Key;
 use crate::sys::Sys;
 
@@ -135,6 +135,7 @@ impl LoopHandle {
             if !core.slots.contains(id.0) {
                 return Err(Error::Stale);
             }
+            core.settle(&*self.reactor.sys);
             core.activate(id.0, ready, 0);
             self.recount(&mut core, id.0);
         }
@@ -204,6 +205,7 @@ impl LoopHandle {
     pub fn set_priority(&self, id: EventId, priority: u8) -> Result<(), Error> {
         self.check()?;
         let mut core = self.reactor.core.borrow_mut();
+        core.settle(&*self.reactor.sys);
         let priorities = core.queues.priorities();
         let slot = core.slots.get_mut(id.0).ok_or(Error::Stale)?;
         if usize::from(priority) >= priorities {
@@ -249,7 +251,7 @@ impl LoopHandle {
             return Err(Error::Invalid("a once event cannot be persistent"));
         }
         let mut cb = Some(cb);
-        let callback = move |_: &LoopHandle, _: EventId, ready: Ready, _: u32| {
+        let callback = move |_: &Lent, ready: Ready, _: u32| {
             if let Some(cb) = cb.take() {
                 cb(ready);
             }
@@ -370,6 +372,11 @@ impl LoopHandle {
     /// next wait; narrowing not at all until an unwanted report arrives.
     pub(crate) fn set_interest(&self, id: EventId, what: What) {
         let mut core = self.reactor.core.borrow_mut();
+        let Some(slot) = core.slots.get(id.0) else { return };
+        if slot.what != what {
+            // What was reported is held against what was wanted then.
+            core.settle(&*self.reactor.sys);
+        }
         let Some(slot) = core.slots.get_mut(id.0) else { return };
         slot.what = what;
         let fd = slot.source;
@@ -519,6 +526,10 @@ impl Core {
     ) -> Result<(), Error> {
         let known = self.fds.get(fd).copied();
         let any = known.is_some_and(|entry| entry.first != NONE);
+        if any {
+            // What was reported is not for the newcomer, nor for one that was taken off and is back.
+            self.settle(sys);
+        }
         let mut wanted = join(self.union(fd), any, what.interest());
         match known.filter(|entry| entry.first != NONE && !entry.kernel.is_empty()) {
             None if wanted.is_empty() => {}

@@ -7,15 +7,20 @@ use bitflags::bitflags;
 use crate::clock::Time;
 use crate::fdmap::NONE;
 use crate::interest::{Ready, What};
-use crate::reactor::LoopHandle;
+use crate::reactor::{Lent, LoopHandle};
 use crate::slots::{Key, Slotted};
 
 /// Names an event, timer, signal or stream of one loop. Free to copy; goes stale by itself when its object is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId(pub(crate) Key);
 
+impl EventId {
+    /// Of no event: no key is of the last generation.
+    pub(crate) const NOBODY: EventId = EventId(Key { index: u32::MAX, generation: u32::MAX });
+}
+
 /// The user's closure in one form: the handle types wrap theirs into it.
-pub(crate) type BoxedCallback = Box<dyn FnMut(&LoopHandle, EventId, Ready, u32)>;
+pub(crate) type BoxedCallback = Box<dyn FnMut(&Lent, Ready, u32)>;
 
 /// An object of ours that the loop calls: a stream or a listener. Its own user callbacks are its affair.
 pub(crate) trait Source {

@@ -8,13 +8,13 @@ use crate::clock::Time;
 use crate::error::Error;
 use crate::interest::{Interest, Ready, Report, What};
 use crate::queue::Activation;
-use crate::reactor::{Callback, Core, EventId, Flags, Kind, LoopHandle, Reactor, Slot, Uses, When};
+use crate::reactor::{Callback, Core, EventId, Flags, Kind, Lent, LoopHandle, Slot, Uses, When};
 use crate::remote::{MESSAGES_PER_TURN, Op};
 use crate::slots::Key;
 use crate::sys::{Reported, WAKE_TAG};
 
 /// Streams that others wrote to are flushed at least every so many callbacks, so that a long batch does not hold them.
-const CALLBACKS_PER_FLUSH: usize = 32;
+pub(super) const CALLBACKS_PER_FLUSH: usize = 32;
 
 bitflags! {
     /// How `run` runs: libevent's `EVLOOP_*`.
@@ -52,7 +52,7 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.reactor.running.set(false);
         self.0.reactor.waiting.set(false);
-        self.0.reactor.running_event.set(None);
+        self.0.reactor.running_event.set(EventId::NOBODY);
     }
 }
 
@@ -67,39 +67,45 @@ struct FreeOnPanic<'a> {
 impl Drop for FreeOnPanic<'_> {
     fn drop(&mut self) {
         if self.armed {
-            match self.handle.remove_slot(self.key) {
-                Some(Slot { callback: Callback::Source(source), .. }) => source.teardown(),
-                slot => drop(slot),
-            }
+            self.handle.end(self.key);
         }
     }
 }
 
 impl LoopHandle {
-    pub(crate) fn run(&self, flags: LoopFlags) -> Result<LoopEnd, Error> {
+    /// Frees the event whose callback has panicked.
+    #[cold]
+    pub(super) fn end(&self, key: Key) {
+        match self.remove_slot(key) {
+            Some(Slot { callback: Callback::Source(source), .. }) => source.teardown(),
+            slot => drop(slot),
+        }
+    }
+
+    pub(crate) fn run(&self, lent: &mut Lent, flags: LoopFlags) -> Result<LoopEnd, Error> {
         self.check()?;
         let reactor = &self.reactor;
         reactor.got_exit.set(false);
         reactor.got_break.set(false);
         reactor.running.set(true);
-        reactor.now.set(reactor.sys.now());
+        reactor.now.set(Time::NEVER);
         let _running = Running(self);
+        // What a panic in the wait hook has left, or a stop that another thread asked for.
+        reactor.core.borrow_mut().settle(&*reactor.sys);
         // A stop that another thread asked for before the loop ran.
         self.take_remote_stops();
-        let end = self.turns(flags)?;
+        let end = self.turns(lent, flags)?;
         reactor.got_exit.set(end == LoopEnd::Exit);
         reactor.got_break.set(end == LoopEnd::Break);
         Ok(end)
     }
 
-    fn turns(&self, flags: LoopFlags) -> Result<LoopEnd, Error> {
-        let reactor = &self.reactor;
+    fn turns(&self, lent: &mut Lent, flags: LoopFlags) -> Result<LoopEnd, Error> {
+        let reactor = &*self.reactor;
+        let may_be_short = !flags.intersects(LoopFlags::ONCE | LoopFlags::NONBLOCK);
         loop {
-            if reactor.stop.take() {
-                // An exit that came with it is seen, too.
-                reactor.exit.set(false);
-                self.flush_all();
-                return Ok(LoopEnd::Break);
+            if self.is_stopped() {
+                return Ok(self.broken_off());
             }
             let mut work = self.hand_over();
             if !work && self.is_empty(flags) {
@@ -107,7 +113,7 @@ impl LoopHandle {
             }
             if reactor.extras.has(Uses::PREPARE) {
                 self.run_watchers(When::Prepare, self.next_wait(work || self.must_not_wait(flags)));
-                if reactor.stop.get() {
+                if self.is_stopped() {
                     continue;
                 }
                 // What they asked for counts for this very wait.
@@ -118,15 +124,17 @@ impl LoopHandle {
             }
             reactor.progress.set(false);
             reactor.message_budget.set(MESSAGES_PER_TURN);
-            self.wait(work || self.must_not_wait(flags))?;
-            self.batch();
-            if reactor.stop.take() {
-                // An exit that came with it is seen, too.
-                reactor.exit.set(false);
-                self.flush_all();
-                return Ok(LoopEnd::Break);
+            let is_short =
+                !work && may_be_short && !reactor.extras.has(Uses::LONG_TURN) && self.short_turns(lent)?;
+            if !is_short {
+                self.wait(work || self.must_not_wait(flags))?;
+                self.batch(lent);
             }
-            if reactor.exit.take() {
+            if self.is_stopped() {
+                return Ok(self.broken_off());
+            }
+            if reactor.extras.has(Uses::EXIT) {
+                reactor.extras.set(Uses::EXIT, false);
                 self.flush_all();
                 return Ok(LoopEnd::Exit);
             }
@@ -139,86 +147,118 @@ impl LoopHandle {
         }
     }
 
+    #[cold]
+    fn broken_off(&self) -> LoopEnd {
+        // An exit that came with it is seen, too.
+        self.reactor.extras.set(Uses::EXIT | Uses::STOP, false);
+        self.flush_all();
+        LoopEnd::Break
+    }
+
     /// Writes what was written outside of the loop or is left over from the last turn, and tells the kernel what is
     /// wanted by now. Tells whether anything is to be done without waiting.
+    #[inline]
     fn hand_over(&self) -> bool {
         self.flush_all();
-        self.apply_dirty();
-        self.has_work()
+        let (is_dirty, is_queued) = {
+            let core = self.reactor.core.borrow();
+            (!core.dirty.is_empty(), core.has_queued())
+        };
+        if is_dirty {
+            self.apply_dirty();
+            return self.has_work();
+        }
+        is_queued || self.has_unflushed() || self.reactor.shared.has_ops()
     }
 
     /// Whether nothing keeps the loop running.
     fn is_empty(&self, flags: LoopFlags) -> bool {
         self.reactor.keep.get() == 0
-            && !self.reactor.exit.get()
+            && !self.reactor.extras.has(Uses::EXIT)
             && !flags.contains(LoopFlags::NO_EXIT_ON_EMPTY)
     }
 
     fn must_not_wait(&self, flags: LoopFlags) -> bool {
-        self.reactor.exit.get() || flags.contains(LoopFlags::NONBLOCK)
+        self.reactor.extras.has(Uses::EXIT) || flags.contains(LoopFlags::NONBLOCK)
     }
 
     /// How long the loop may wait, as it stands.
     fn next_wait(&self, nonblock: bool) -> Option<Duration> {
-        match self.reactor.core.borrow().heap.first() {
+        let first = self.reactor.core.borrow().heap.first();
+        self.wait_until(first.map(|(deadline, _)| deadline), nonblock)
+    }
+
+    #[inline]
+    fn wait_until(&self, deadline: Option<Time>, nonblock: bool) -> Option<Duration> {
+        match deadline {
             _ if nonblock => Some(Duration::ZERO),
-            Some((deadline, _)) => Some(deadline.since(self.clock())),
+            Some(deadline) => Some(deadline.since(self.clock())),
             None => None,
         }
     }
 
     /// Whether anything is to be done without waiting.
+    #[cold]
     fn has_work(&self) -> bool {
-        let core = self.reactor.core.borrow();
-        let queued = core.queues.most_urgent().is_some() || core.later_live > 0;
-        drop(core);
+        let queued = self.reactor.core.borrow().has_queued();
         queued || self.has_unflushed() || self.reactor.shared.has_ops()
     }
 
     fn has_active(&self) -> bool {
-        self.reactor.core.borrow().queues.most_urgent().is_some()
+        !self.reactor.core.borrow().queues.is_empty()
     }
 
     /// Steps 3 to 5 of a turn: wait, read the clock, collect what is ready and then what is due.
+    #[inline]
     fn wait(&self, nonblock: bool) -> Result<(), Error> {
-        let reactor = &self.reactor;
-        reactor.core.borrow_mut().move_later();
+        let reactor = &*self.reactor;
+        let (mut reports, first) = {
+            let core = &mut *reactor.core.borrow_mut();
+            if !core.later.is_empty() {
+                core.move_later();
+            }
+            debug_assert!(!core.has_rest(), "a batch that ends early settles, or the loop ends");
+            (std::mem::take(&mut core.reports), core.heap.first())
+        };
+        reports.clear();
         let hook = reactor.wait_hook.borrow().clone();
         reactor.waiting.set(true);
-        if let Some(hook) = &hook {
-            (hook.before)();
-        }
-        // Only now: the hook may have taken long, or have let somebody in who left work.
-        let timeout = self.next_wait(nonblock || (hook.is_some() && self.has_work()));
+        let timeout = match &hook {
+            None => self.wait_until(first.map(|(deadline, _)| deadline), nonblock),
+            Some(hook) => {
+                (hook.before)();
+                // Only now: the hook may have taken long, or have let somebody in who left work.
+                self.next_wait(nonblock || self.has_work())
+            }
+        };
         let start = self.wait_starts();
-        let mut reports = reactor.reports.take();
         let waited = reactor.sys.wait(&mut reports, timeout);
-        // Kept where a panic in the hook cannot lose them.
-        reactor.reports.set(reports);
-        if let Some(hook) = &hook {
+        // The backend puts it first.
+        let is_woken = reports.first().is_some_and(|reported| reported.tag == WAKE_TAG);
+        {
+            // Kept where a panic in the hook cannot lose them.
+            let core = &mut *reactor.core.borrow_mut();
+            core.reports = reports;
+            core.reported = 0;
+        }
+        if let Some(hook) = hook {
             (hook.after)();
         }
         reactor.waiting.set(false);
-        drop(hook);
-        let mut reports = reactor.reports.take();
-        reactor.now.set(reactor.sys.now());
+        reactor.now.set(Time::NEVER);
         self.wait_ended(start);
-        if reports.iter().any(|reported| reported.tag == WAKE_TAG) {
+        self.after_wait(waited, is_woken)
+    }
+
+    /// Collects what there is to run, after a wait.
+    pub(super) fn after_wait(&self, waited: std::io::Result<()>, is_woken: bool) -> Result<(), Error> {
+        let reactor = &*self.reactor;
+        if is_woken {
             self.woken();
         } else if reactor.shared.has_ops() {
             self.activate_remote();
         }
-        let lost = {
-            let mut core = reactor.core.borrow_mut();
-            let lost = core.collect_reports(&*reactor.sys, &reports);
-            core.collect_due(reactor.now.get());
-            lost
-        };
-        reports.clear();
-        reactor.reports.set(reports);
-        for key in lost {
-            self.lose(key);
-        }
+        self.collect();
         if reactor.extras.has(Uses::CHECK) {
             // Everything is queued by now: a panic there loses nothing.
             self.run_watchers(When::Check, None);
@@ -226,7 +266,38 @@ impl LoopHandle {
         waited.map_err(Error::from)
     }
 
+    /// Queues what is ready and then what is due, unless the short way will do.
+    #[inline]
+    fn collect(&self) {
+        let reactor = &*self.reactor;
+        let core = &mut *reactor.core.borrow_mut();
+        let is_due = match core.heap.first() {
+            Some((deadline, _)) => deadline <= self.turn_time(),
+            None => false,
+        };
+        if is_due
+            || !core.queues.is_empty()
+            || core.queues.priorities() > 1
+            || reactor.extras.has(Uses::LONG_WAY)
+        {
+            core.settle(&*reactor.sys);
+            if is_due {
+                core.collect_due(reactor.now.get());
+            }
+        }
+    }
+
+    /// Ends the events whose fd is gone.
+    #[cold]
+    fn lose_lost(&self) {
+        let lost = std::mem::take(&mut self.reactor.core.borrow_mut().lost);
+        for key in lost {
+            self.lose(key);
+        }
+    }
+
     /// Takes the wake-up back and queues what it was for: signals, stops, other threads' requests.
+    #[cold]
     fn woken(&self) {
         let reactor = &self.reactor;
         reactor.shared.clear_wake();
@@ -245,13 +316,14 @@ impl LoopHandle {
     fn take_remote_stops(&self) {
         let taken = self.reactor.shared.take(0);
         if taken.exit {
-            self.reactor.exit.set(true);
+            self.exit();
         }
         if taken.stop {
-            self.reactor.stop.set(true);
+            self.stop();
         }
     }
 
+    #[cold]
     fn activate_remote(&self) {
         if let Some(id) = self.reactor.remote_slot.get()
             && self.reactor.shared.has_ops()
@@ -262,23 +334,39 @@ impl LoopHandle {
 
     /// Step 6 to 8: runs the most urgent queue, in order, until it is empty, something more urgent turns up, or the
     /// loop is to stop.
-    fn batch(&self) {
-        let reactor = &self.reactor;
-        // The queue that this batch is of, once a callback of it has run.
-        let mut chosen = None;
-        let mut callbacks = 0;
+    pub(super) fn batch(&self, lent: &mut Lent) {
         self.begin_batch();
-        while !reactor.stop.get() {
-            let next = reactor.core.borrow_mut().next(reactor, chosen);
+        let is_direct = self.reactor.core.borrow().has_rest() && !self.is_stopped();
+        let (callbacks, is_over) = if is_direct { self.run_direct(lent) } else { (0, false) };
+        self.batch_queued(lent, callbacks, is_over);
+    }
+
+    /// The batch after so many callbacks on the short way.
+    pub(super) fn batch_queued(&self, lent: &mut Lent, mut callbacks: usize, is_over: bool) {
+        let reactor = &*self.reactor;
+        // The queue that this batch is of, once a callback of it has run.
+        let mut chosen = (callbacks > 0).then_some(0);
+        loop {
+            let (is_empty, has_lost) = {
+                let core = reactor.core.borrow();
+                (core.queues.is_empty(), !core.lost.is_empty())
+            };
+            if has_lost {
+                self.lose_lost();
+            }
+            if is_empty || is_over || self.is_stopped() {
+                break;
+            }
+            let next = reactor.core.borrow_mut().next(self, chosen);
             let Some((urgent, next)) = next else { break };
-            let ran = self.run_one(next);
-            if reactor.extras.has(Uses::all()) && self.after_one(urgent, callbacks + usize::from(ran)) {
+            let ran = self.run_one(lent, next);
+            if reactor.extras.has(Uses::LONG_WAY) && self.after_one(urgent, callbacks + usize::from(ran)) {
                 break;
             }
             if ran {
                 chosen = Some(urgent);
                 callbacks += 1;
-                if callbacks % CALLBACKS_PER_FLUSH == 0 {
+                if callbacks.is_multiple_of(CALLBACKS_PER_FLUSH) {
                     self.flush_all();
                 }
             }
@@ -288,11 +376,12 @@ impl LoopHandle {
 
     /// Runs one activation; tells whether it was somebody's callback. What other threads ask for is not: it must not
     /// hold up the less urgent events that it is for.
-    fn run_one(&self, run: Run) -> bool {
+    fn run_one(&self, lent: &mut Lent, run: Run) -> bool {
         let Run { key, callback, kind, ready, deliveries } = run;
         let id = EventId(key);
         // The slot for other threads is the loop's own: nobody may get hold of its id and free it.
-        self.reactor.running_event.set((kind != Kind::Remote).then_some(id));
+        self.reactor.running_event.set(if kind == Kind::Remote { EventId::NOBODY } else { id });
+        lent.set_id(id);
         if self.reactor.extras.has(Uses::MARKS | Uses::MEASURE) {
             self.before_one(key, kind);
         }
@@ -300,22 +389,16 @@ impl LoopHandle {
         let mut guard = FreeOnPanic { handle: self, key, armed: kind != Kind::Remote };
         match callback {
             Callback::Source(source) => source.ready(self, ready),
-            Callback::Token(token) => {
-                let handler = self.reactor.token_handler.borrow().clone();
-                if let Some(handler) = handler {
-                    self.note_progress();
-                    handler(self, id, token, ready, deliveries.into());
-                }
-            }
+            Callback::Token(token) => self.call_token(id, token, ready, deliveries),
             Callback::User(mut cb) => {
                 // A mailbox says so itself, for it may find no message.
                 if kind != Kind::Mailbox {
                     self.note_progress();
                 }
                 let left = if kind == Kind::Signal {
-                    self.repeat(key, deliveries, |times| cb(self, id, ready, times))
+                    self.repeat(key, deliveries, |times| cb(lent, ready, times))
                 } else {
-                    cb(self, id, ready, deliveries.into());
+                    cb(lent, ready, deliveries.into());
                     0
                 };
                 let unwanted = self.put_back(key, cb);
@@ -330,8 +413,16 @@ impl LoopHandle {
         }
         guard.armed = false;
         drop(guard);
-        self.reactor.running_event.set(None);
+        self.reactor.running_event.set(EventId::NOBODY);
         kind != Kind::Remote
+    }
+
+    pub(super) fn call_token(&self, id: EventId, token: usize, ready: Ready, deliveries: u16) {
+        let handler = self.reactor.token_handler.borrow().clone();
+        if let Some(handler) = handler {
+            self.note_progress();
+            handler(self, id, token, ready, deliveries.into());
+        }
     }
 
     /// Calls once for each delivery of a signal. Returns how many are left after a break, or when the callback was
@@ -344,7 +435,7 @@ impl LoopHandle {
             }
             call(deliveries.into());
             left = self.reactor.core.borrow().slots.get(key).map_or(0, |slot| slot.deliveries);
-            if left == 0 || self.reactor.stop.get() || !self.is_on_loan(key) {
+            if left == 0 || self.is_stopped() || !self.is_on_loan(key) {
                 return left;
             }
         }
@@ -388,7 +479,7 @@ impl LoopHandle {
                 Op::Post(f) => {
                     self.note_progress();
                     f(self);
-                    if self.reactor.stop.get() || self.is_continued() {
+                    if self.is_stopped() || self.is_continued() {
                         break;
                     }
                 }
@@ -428,7 +519,14 @@ struct Run {
 }
 
 impl Core {
+    /// Whether anything is queued, for this turn or the next.
+    #[inline]
+    pub(super) fn has_queued(&self) -> bool {
+        !self.queues.is_empty() || self.later_live > 0
+    }
+
     /// What was activated for the next turn belongs to this one now.
+    #[cold]
     fn move_later(&mut self) {
         if self.later.len() > self.later_live {
             self.sweep_later();
@@ -447,14 +545,14 @@ impl Core {
         self.later = all;
     }
 
-    /// Queues the events that the kernel's reports are for. Returns those whose fd is gone.
-    fn collect_reports(&mut self, sys: &dyn crate::sys::Sys, reports: &[Reported]) -> Vec<Key> {
-        let mut lost = Vec::new();
+    /// Queues the events that the kernel's reports are for.
+    pub(super) fn collect_reports(&mut self, sys: &dyn crate::sys::Sys, reports: &[Reported]) {
         let mut queued = 0;
         for &Reported { tag, report } in reports {
             let Some(fd) = self.fds.resolve(tag) else { continue };
             if report.contains(Report::INVALID) {
-                lost.append(&mut self.detach_all(fd));
+                let mut lost = self.detach_all(fd);
+                self.lost.append(&mut lost);
                 continue;
             }
             let ended = report.intersects(Report::HUP | Report::ERR);
@@ -502,7 +600,6 @@ impl Core {
             }
         }
         self.marks.activated_more(queued);
-        lost
     }
 
     /// Queues the events whose timeout has passed.
@@ -562,14 +659,14 @@ impl Core {
 
     /// The next activation to run, and its priority: of the most urgent queue that holds one, unless a batch is under
     /// way that is of another.
-    fn next(&mut self, reactor: &Reactor, chosen: Option<usize>) -> Option<(usize, Run)> {
+    fn next(&mut self, handle: &LoopHandle, chosen: Option<usize>) -> Option<(usize, Run)> {
         loop {
             let urgent = self.queues.most_urgent()?;
             if chosen.is_some_and(|of| of != urgent) {
                 return None;
             }
             let activation = self.queues.pop(urgent)?;
-            if let Some(run) = self.begin(reactor, activation) {
+            if let Some(run) = self.begin(handle, activation) {
                 return Some((urgent, run));
             }
         }
@@ -578,7 +675,7 @@ impl Core {
     /// An activation is about to run: it is not queued any more, a one-shot event is deleted, a persistent one's timer
     /// starts anew, and the callback is on loan. `None` if it was taken back.
     #[inline]
-    fn begin(&mut self, reactor: &Reactor, activation: Activation) -> Option<Run> {
+    fn begin(&mut self, handle: &LoopHandle, activation: Activation) -> Option<Run> {
         let key = activation.key;
         let slot = self.slots.get_mut(key)?;
         if !slot.flags.contains(Flags::QUEUED) || slot.seq != activation.seq {
@@ -606,16 +703,16 @@ impl Core {
                 && !ready.contains(Ready::TIMEOUT)
                 && self.heap.deadline(key.index).is_some()
             {
-                self.heap.rearm(key.index, reactor.now.get().after(interval.duration()));
+                self.heap.rearm(key.index, handle.turn_time().after(interval.duration()));
             }
         } else if matches!(kind, Kind::Fd) {
             slot.interval = None;
             self.heap.remove(key.index);
-            self.unregister_io(&*reactor.sys, key, true);
+            self.unregister_io(&*handle.reactor.sys, key, true);
             recount = true;
         }
         if recount {
-            reactor.recount(self, key);
+            handle.recount(self, key);
         }
         Some(Run { key, callback, kind, ready, deliveries })
     }

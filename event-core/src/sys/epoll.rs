@@ -95,21 +95,30 @@ impl Backend for Epoll {
         // SAFETY: epoll_wait(2) writes at most `room` events, which `events` holds and nobody else reaches.
         let n =
             unsafe { libc::epoll_wait(self.fd.as_raw_fd(), events.as_mut_ptr(), room, millis_up(timeout)) };
-        let result = match usize::try_from(n) {
-            Ok(n) => {
-                out.extend(events[..n].iter().map(reported));
-                if n == events.len() && n < MOST_EVENTS {
-                    events.resize(n * 2, NO_EVENT);
-                }
-                Ok(())
-            }
-            Err(_) => match io::Error::last_os_error() {
+        let Ok(n) = usize::try_from(n) else {
+            self.events.set(events);
+            return match io::Error::last_os_error() {
                 error if error.raw_os_error() == Some(libc::EINTR) => Ok(()),
                 error => Err(error),
-            },
+            };
         };
+        let before = out.len();
+        let mut wake = None;
+        out.extend(events[..n].iter().enumerate().map(|(at, event)| {
+            let reported = reported(event);
+            if reported.tag == WAKE_TAG {
+                found(&mut wake, at);
+            }
+            reported
+        }));
+        if let Some(at) = wake {
+            out.swap(before, before + at);
+        }
+        if n == events.len() && n < MOST_EVENTS {
+            events.resize(n * 2, NO_EVENT);
+        }
         self.events.set(events);
-        result
+        Ok(())
     }
 
     fn after_fork(&self) -> io::Result<()> {
@@ -147,7 +156,22 @@ fn bits(interest: Interest) -> u32 {
     pairs.iter().filter(|(i, _)| interest.contains(*i)).fold(0, |bits, (_, bit)| bits | *bit as u32)
 }
 
+/// Out of the way of the loop that nearly never comes here.
+#[cold]
+fn found(wake: &mut Option<usize>, at: usize) {
+    *wake = Some(at);
+}
+
+#[inline]
 fn reported(event: &epoll_event) -> Reported {
+    if event.events == libc::EPOLLIN as u32 {
+        // Nearly always.
+        return Reported { tag: event.u64, report: Report::READ };
+    }
+    reported_any(event)
+}
+
+fn reported_any(event: &epoll_event) -> Reported {
     let pairs = [
         (Report::READ, libc::EPOLLIN),
         (Report::WRITE, libc::EPOLLOUT),

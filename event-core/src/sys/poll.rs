@@ -12,7 +12,7 @@ use crate::interest::{Features, Interest, Report};
 
 use super::common::Backend;
 use super::os;
-use super::seam::{Reported, WAKE_TAG, Wake};
+use super::seam::{Reported, WAKE_TAG, Wake, wake_first};
 use super::wake::Waker;
 
 /// A set for poll(2).
@@ -86,6 +86,7 @@ impl Backend for Poll {
     }
 
     fn wait(&self, out: &mut Vec<Reported>, timeout: Option<Duration>) -> io::Result<()> {
+        let before = out.len();
         let mut asked = self.table().begin();
         let answer = os::poll(&mut asked.fds, timeout);
         let mut table = self.table();
@@ -96,6 +97,7 @@ impl Backend for Poll {
             Err(error) => Err(error),
         };
         table.spare = asked;
+        wake_first(&mut out[before..]);
         result
     }
 

@@ -24,6 +24,13 @@ pub(crate) struct Reported {
     pub(crate) report: Report,
 }
 
+/// Puts the wake-up before the rest of what a wait has appended.
+pub(super) fn wake_first(appended: &mut [Reported]) {
+    if let Some(at) = appended.iter().position(|reported| reported.tag == WAKE_TAG) {
+        appended.swap(0, at);
+    }
+}
+
 /// Whether an fd takes `send` and `recv`, or answered `ENOTSOCK` once and gets `write` and `read` for good.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum FdKind {
@@ -86,7 +93,7 @@ pub(crate) trait Sys {
     /// back. Removing what is already gone is `Ok`.
     fn change(&self, fd: RawFd, tag: u64, old: Interest, new: Interest) -> io::Result<()>;
 
-    /// Appends what is ready, waiting at most `timeout` (`None`: without limit), rounded **up** to the backend's
+    /// Appends what is ready, each with one bit at least, and the wake-up, if there is one, before the rest; waiting at most `timeout` (`None`: without limit), rounded **up** to the backend's
     /// resolution. An interrupted wait is `Ok` with nothing appended.
     fn wait(&self, out: &mut Vec<Reported>, timeout: Option<Duration>) -> io::Result<()>;
 

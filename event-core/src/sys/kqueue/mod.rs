@@ -26,7 +26,7 @@ use self::translate::{Kevent, MOST_CHANGES, Merge, changes, failure};
 use super::common::{Backend, timespec};
 use super::fork::forks;
 use super::net;
-use super::seam::{Reported, WAKE_TAG};
+use super::seam::{Reported, WAKE_TAG, wake_first};
 use super::wake::Waker;
 
 /// Kevents that a first wait can report.
@@ -149,8 +149,10 @@ impl<C: Calls + Default> Backend for Kqueue<C> {
         }
         let result = match self.calls.kevent(self.queue.get(), &[], &mut events, timespec(timeout)) {
             Ok(n) => {
+                let before = out.len();
                 let mut merge = self.merge.take();
                 merge.append(events[..n].iter().filter_map(C::unpack), out);
+                wake_first(&mut out[before..]);
                 self.merge.set(merge);
                 if n == events.len() && n < MOST_EVENTS {
                     events.resize(n * 2, C::EMPTY);

@@ -287,17 +287,18 @@ impl State {
         set
     }
 
-    /// Appends what is ready in a random order; says whether that was anything.
+    /// Appends what is ready in a random order, after the wake-up; says whether that was anything.
     fn collect(&mut self, set: SetId, woken: bool, out: &mut Vec<Reported>) -> bool {
         let first = out.len();
+        if woken {
+            out.push(Reported { tag: WAKE_TAG, report: Report::READ });
+        }
+        let ready = out.len();
         let objects = &self.objects;
         if let Some(set) = self.sets.get_mut(&set) {
             set.collect(|id| readiness(objects, id), out);
         }
-        if woken {
-            out.push(Reported { tag: WAKE_TAG, report: Report::READ });
-        }
-        self.random.shuffle(&mut out[first..]);
+        self.random.shuffle(&mut out[ready..]);
         if out.len() > first {
             self.note_unanswered();
         }

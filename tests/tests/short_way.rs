@@ -1,0 +1,239 @@
+//! The loop's short way from a report to its callback against the long way through the queues: random programs must not
+//! be able to tell which one they run on. A loop that keeps statistics always goes the long way.
+
+// Everything here is part of a test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use event_core::testing::{Peer, Sim};
+use event_core::{Direction, Event, EventCount, EventId, LoopFlags, LoopHandle, Ready, What};
+use tests::{Log, each_backend};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Streams of a program.
+const STREAMS: u64 = 7;
+
+/// Events of a program: several a stream.
+const EVENTS: u64 = 12;
+
+/// Callbacks after which a program ends.
+const CALLBACKS: usize = 250;
+
+/// What a program knows: its callbacks draw what they do from one sequence, so two runs that differ anywhere differ in
+/// all that follows.
+struct Program {
+    sim: Sim,
+    handle: LoopHandle,
+    random: Cell<u64>,
+    fds: Vec<i32>,
+    peers: Vec<Peer>,
+    events: RefCell<Vec<Option<Event>>>,
+    tokens: RefCell<Vec<EventId>>,
+    log: RefCell<Vec<String>>,
+    callbacks: Cell<usize>,
+}
+
+impl Program {
+    fn draw(&self, bound: u64) -> u64 {
+        let next =
+            self.random.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.random.set(next);
+        (next >> 33) % bound
+    }
+
+    fn note(&self, text: String) {
+        self.log.borrow_mut().push(text);
+    }
+
+    /// One of the ids, of an event or a token event.
+    fn id(&self) -> Option<EventId> {
+        let tokens = self.tokens.borrow().len() as u64;
+        let at = self.draw(EVENTS + tokens);
+        match at.checked_sub(EVENTS) {
+            Some(token) => Some(self.tokens.borrow()[token as usize]),
+            None => self.events.borrow()[at as usize].as_ref().map(Event::id),
+        }
+    }
+
+    fn stream(&self) -> usize {
+        self.draw(STREAMS) as usize
+    }
+
+    fn called(self: &Rc<Self>, who: &str, fd: usize, ready: Ready) {
+        self.note(format!("{who} {ready:?} at {:?}", self.sim.elapsed()));
+        self.callbacks.set(self.callbacks.get() + 1);
+        if self.callbacks.get() >= CALLBACKS {
+            self.handle.loopexit(None).unwrap();
+            return;
+        }
+        if self.draw(3) > 0 {
+            let _ = self.sim.read(self.fds[fd], 4);
+        }
+        for _ in 0..self.draw(3) {
+            self.act();
+        }
+    }
+
+    /// Does something to somebody, and notes what came of it.
+    fn act(self: &Rc<Self>) {
+        let what = self.draw(20);
+        let stream = self.stream();
+        let Some(id) = self.id() else { return };
+        let outcome = match what {
+            0..=3 => {
+                self.peers[stream].write(b"xy").unwrap();
+                String::new()
+            }
+            4 => format!("{:?}", self.handle.add(id, None)),
+            5 => format!("{:?}", self.handle.add(id, Some(MS * self.draw(3) as u32))),
+            6 => format!("{:?}", self.handle.del(id)),
+            7 => format!("{:?} {:?}", self.handle.del(id), self.handle.add(id, None)),
+            8 => format!("{:?}", self.handle.activate(id, Ready::READ)),
+            9 => format!("{:?}", self.handle.activate_now(id, Ready::WRITE)),
+            10 => format!("{:?}", self.handle.pending(id)),
+            11 => format!("{}", self.handle.num_events(EventCount::ACTIVE | EventCount::ADDED)),
+            12 => format!("{:?}", self.handle.set_priority(id, 0)),
+            13 => format!("{:?}", self.handle.active_by_fd(self.fds[stream], Ready::READ)),
+            14 if self.draw(4) == 0 => {
+                let at = self.draw(EVENTS) as usize;
+                let old = self.events.borrow_mut()[at].take();
+                drop(old);
+                self.events.borrow_mut()[at] = Some(self.event(at));
+                "anew".to_owned()
+            }
+            15 if self.draw(3) == 0 => format!("{:?}", self.handle.loopcontinue()),
+            16 if self.draw(3) == 0 => self.handle.dump_events(),
+            17 => self.handle.event_info(id).map_or(String::new(), |info| info.to_string()),
+            18 if self.draw(20) == 0 => format!("{}", self.handle.max_events(EventCount::ACTIVE, true)),
+            19 if self.draw(20) == 0 => format!("{:?}", self.handle.priority_init(2)),
+            _ => return,
+        };
+        self.note(format!("  {what} {} {outcome}", self.handle.is_alive(id)));
+    }
+
+    fn event(self: &Rc<Self>, at: usize) -> Event {
+        let stream = self.stream();
+        let what = match self.draw(6) {
+            0 => What::READ,
+            1 => What::READ | What::CLOSED | What::PERSIST,
+            _ => What::READ | What::PERSIST,
+        };
+        let program = Rc::downgrade(self);
+        let event = Event::new(&self.handle, self.fds[stream], what, move |_, ready| {
+            program.upgrade().unwrap().called(&format!("event {at}"), stream, ready);
+        });
+        let event = event.unwrap();
+        let timeout = (self.draw(5) == 0).then(|| MS * 2);
+        event.add(timeout).unwrap();
+        event
+    }
+}
+
+/// What a program has seen; `long` sends its loop the long way.
+fn run(sim_seed: u64, program_seed: u64, long: bool) -> Vec<String> {
+    let sim = Sim::new(sim_seed);
+    let mut base = sim.event_base().unwrap();
+    base.set_stats(long);
+    let (fds, peers) = (0..STREAMS).map(|_| sim.pair()).unzip();
+    let program = Rc::new(Program {
+        sim,
+        handle: base.handle(),
+        random: Cell::new(program_seed),
+        fds,
+        peers,
+        events: RefCell::default(),
+        tokens: RefCell::default(),
+        log: RefCell::default(),
+        callbacks: Cell::new(0),
+    });
+    for at in 0..EVENTS as usize {
+        let event = program.event(at);
+        program.events.borrow_mut().push(Some(event));
+    }
+    let weak = Rc::downgrade(&program);
+    base.set_token_handler(move |_, _, token, ready, _| {
+        weak.upgrade().unwrap().called(&format!("token {token}"), token, ready);
+    });
+    for token in 0..2 {
+        let what = What::READ | What::PERSIST;
+        let id = base.register_token(program.fds[token], false, what, None, token).unwrap();
+        base.add(id, None).unwrap();
+        program.tokens.borrow_mut().push(id);
+    }
+    for peer in &program.peers {
+        if program.draw(4) > 0 {
+            peer.write(b"x").unwrap();
+        }
+    }
+    // However quiet it gets, it goes on to its end.
+    let kicked = Rc::downgrade(&program);
+    let kick = event_core::Timer::persistent(&base, move |_| {
+        let program = kicked.upgrade().unwrap();
+        program.note("kick".to_owned());
+        program.called("kick", 0, Ready::TIMEOUT);
+        for peer in &program.peers {
+            peer.write(b"k").unwrap();
+        }
+    });
+    let kick = kick.unwrap();
+    kick.add(5 * MS).unwrap();
+    let end = base.dispatch().unwrap();
+    program.note(format!("{end:?}"));
+    program.log.take()
+}
+
+#[test]
+fn no_program_can_tell_the_short_way_from_the_long_one() {
+    let mut callbacks = 0;
+    for sim_seed in 1..=4 {
+        for program_seed in 1..=60 {
+            let (short, long) = (run(sim_seed, program_seed, false), run(sim_seed, program_seed, true));
+            if let Some(at) = (0..short.len().max(long.len())).find(|&at| short.get(at) != long.get(at)) {
+                let from = at.saturating_sub(8);
+                let end = |log: &[String]| log.len().min(at + 3);
+                panic!(
+                    "seeds {sim_seed} and {program_seed} part at {at}:\nshort {:#?}\nlong {:#?}",
+                    &short[from.min(short.len())..end(&short)],
+                    &long[from.min(long.len())..end(&long)]
+                );
+            }
+            callbacks += short.iter().filter(|line| !line.starts_with(' ')).count();
+        }
+    }
+    assert!(callbacks > 10_000, "the programs have hardly run: {callbacks}");
+}
+
+#[test]
+fn a_stream_that_a_neighbour_enables_is_read_in_the_next_turn() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (paused, paused_peer) = bed.stream(&base);
+        let (busy, busy_peer) = bed.stream(&base);
+        let (log, turn) = (Log::new(), Rc::new(Cell::new(0)));
+        let (sink, now) = (log.clone(), turn.clone());
+        paused.set_read_cb(move |_| sink.push(("paused", now.get())));
+        paused.enable(Direction::READ).unwrap();
+        let (sink, now, other) = (log.clone(), turn.clone(), paused.clone());
+        busy.set_read_cb(move |_| {
+            sink.push(("busy", now.get()));
+            other.enable(Direction::READ).unwrap();
+        });
+        busy.enable(Direction::READ).unwrap();
+        // The kernel watches both by now, and is not told of a pause.
+        base.run(LoopFlags::NONBLOCK).unwrap();
+        paused.disable(Direction::READ);
+        paused_peer.write_all(b"x");
+        busy_peer.write_all(b"x");
+        bed.run_until(&mut base, || {
+            turn.set(turn.get() + 1);
+            log.len() == 2
+        });
+        let ran = log.take();
+        assert_eq!([ran[0].0, ran[1].0], ["busy", "paused"]);
+        assert!(ran[0].1 < ran[1].1, "{ran:?}");
+    });
+}
