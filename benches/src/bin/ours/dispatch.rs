@@ -45,33 +45,44 @@ impl Relay {
         })
     }
 
-    /// What each callback does.
+    /// What each callback does: no more than the peers' do.
+    #[inline(always)]
     fn step(&self, handle: &LoopHandle, at: usize) {
-        if let Err(error) = self.pass_on(at) {
-            self.error.replace(Some(error));
-            self.reads.set(self.total);
-        }
-        if self.stay && self.reads.get() == self.total {
-            // Fails only without a loop, and one is calling.
-            let _it_runs = handle.loopbreak();
-        }
-    }
-
-    fn pass_on(&self, at: usize) -> io::Result<()> {
         let mut byte = [0];
         match (&self.readers[at]).read(&mut byte) {
             Ok(1) => {}
-            Ok(_) => return Err(ErrorKind::UnexpectedEof.into()),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-            Err(error) => return Err(error),
+            other => return self.failed(handle, other),
         }
         self.reads.set(self.reads.get() + 1);
         if self.left.get() > 0 {
             self.left.set(self.left.get() - 1);
             let next = if at + 1 == self.writers.len() { 0 } else { at + 1 };
-            (&self.writers[next]).write_all(b"e")?;
+            match (&self.writers[next]).write(b"e") {
+                Ok(1) => {}
+                other => self.failed(handle, other),
+            }
         }
-        Ok(())
+        if self.stay && self.reads.get() == self.total {
+            self.stop(handle);
+        }
+    }
+
+    #[cold]
+    fn failed(&self, handle: &LoopHandle, outcome: io::Result<usize>) {
+        let error = match outcome {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+            Err(error) => error,
+            Ok(_) => ErrorKind::UnexpectedEof.into(),
+        };
+        self.error.replace(Some(error));
+        self.reads.set(self.total);
+        self.stop(handle);
+    }
+
+    #[cold]
+    fn stop(&self, handle: &LoopHandle) {
+        // Fails only without a loop, and one is calling.
+        let _it_runs = handle.loopbreak();
     }
 }
 
