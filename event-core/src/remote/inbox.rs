@@ -1,0 +1,273 @@
+//! The loop's inbox: what other threads have asked for, and what the loop has taken of it and not run yet.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::posted::{self, Posted};
+use crate::error::Error;
+use crate::interest::Ready;
+use crate::reactor::{EventId, LoopHandle};
+use crate::sys::Wake;
+use crate::sys::sync::{AtomicBool, Mutex, lock};
+
+/// At most this many messages and closures run in one turn, so that a busy sender cannot starve the fds.
+pub(crate) const MESSAGES_PER_TURN: usize = 1024;
+
+/// Coalesces wake-ups: many calls between two turns cost one write.
+pub(super) struct WakeFlag {
+    pub(super) pending: AtomicBool,
+    pub(super) wake: Arc<dyn Wake>,
+}
+
+impl WakeFlag {
+    fn wake(&self) {
+        if !self.pending.swap(true, Ordering::AcqRel) {
+            self.wake.wake();
+        }
+    }
+
+    /// Takes the wake-up back, before its reasons are looked at. The kernel object first: a sender that comes between
+    /// the two lines finds `pending` still set and writes nothing, and its message is found by the drain that follows.
+    /// The other way round its write would be cleared while `pending` stays set, and no later sender would wake us.
+    pub(super) fn clear(&self) {
+        self.wake.clear();
+        // A swap like the senders', so that each of them is either before it, and its message is seen, or after it.
+        self.pending.swap(false, Ordering::AcqRel);
+    }
+}
+
+/// What other threads have asked for since the loop last looked.
+pub(crate) enum Op {
+    Activate(EventId, Ready),
+    Mail(EventId),
+    /// Never empty.
+    Post(Box<dyn Posted>),
+}
+
+#[derive(Default)]
+struct Inbox {
+    ops: VecDeque<Op>,
+    /// An empty row with memory for closures of some type, for the next one of it.
+    spare: Option<Box<dyn Posted>>,
+    exit: bool,
+    stop: bool,
+    gone: bool,
+}
+
+/// The stops asked for since the loop last looked.
+#[derive(Default)]
+pub(crate) struct Stops {
+    pub(crate) exit: bool,
+    pub(crate) stop: bool,
+}
+
+/// The part of a loop that other threads may hold. Outlives the loop, and then refuses.
+pub(crate) struct Shared {
+    pub(super) flag: WakeFlag,
+    /// Operations wait: in the inbox, or taken by the loop and not run. Changed under the lock, but for the loop's
+    /// own note that it has some left. The loop looks at it without the lock: what it misses comes with a wake-up,
+    /// and after `clear` it sees every operation whose wake-up was cleared.
+    queued: AtomicBool,
+    inbox: Mutex<Inbox>,
+}
+
+impl Shared {
+    pub(crate) fn new(wake: Arc<dyn Wake>) -> Arc<Shared> {
+        let flag = WakeFlag { pending: AtomicBool::new(false), wake };
+        Arc::new(Shared { flag, queued: AtomicBool::new(false), inbox: Mutex::new(Inbox::default()) })
+    }
+
+    pub(crate) fn wake(&self) {
+        self.flag.wake();
+    }
+
+    pub(crate) fn clear_wake(&self) {
+        self.flag.clear();
+    }
+
+    pub(crate) fn take_stops(&self) -> Stops {
+        let mut inbox = lock(&self.inbox);
+        let Inbox { exit, stop, .. } = &mut *inbox;
+        Stops { exit: std::mem::take(exit), stop: std::mem::take(stop) }
+    }
+
+    pub(crate) fn has_ops(&self) -> bool {
+        self.queued.load(Ordering::Relaxed)
+    }
+
+    /// From here on every call is refused. What was queued is handed back, to be dropped with no lock held.
+    pub(crate) fn close(&self) -> VecDeque<Op> {
+        let mut inbox = lock(&self.inbox);
+        inbox.gone = true;
+        std::mem::take(&mut inbox.ops)
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        lock(&self.inbox).gone
+    }
+
+    /// Queues an operation and does not wake the loop: true if the caller has to, with no lock held. It need not if
+    /// others wait: whoever queued the first of them has woken the loop, or is about to. Hands the operation back if
+    /// the loop is gone.
+    pub(super) fn add(&self, op: Op) -> Result<bool, Op> {
+        let mut inbox = lock(&self.inbox);
+        if inbox.gone {
+            return Err(op);
+        }
+        let is_first = inbox.ops.is_empty();
+        inbox.ops.push_back(op);
+        self.note(is_first);
+        Ok(is_first)
+    }
+
+    /// Queues an operation. Hands it back if the loop is gone.
+    pub(super) fn push(&self, op: Op) -> Result<(), Op> {
+        if self.add(op)? {
+            self.flag.wake();
+        }
+        Ok(())
+    }
+
+    /// Queues a closure: behind the last one, in its memory, if that is of the same type. Hands it back if the loop
+    /// is gone.
+    pub(super) fn post<F: FnOnce(&LoopHandle) + Send + 'static>(&self, f: F) -> Result<(), F> {
+        let is_first = {
+            let mut inbox = lock(&self.inbox);
+            if inbox.gone {
+                return Err(f);
+            }
+            let Inbox { ops, spare, .. } = &mut *inbox;
+            let is_first = ops.is_empty();
+            let last = match ops.back_mut() {
+                Some(Op::Post(row)) => Some(row),
+                _ => None,
+            };
+            if let Some(row) = posted::add(f, last, spare) {
+                ops.push_back(Op::Post(row));
+            }
+            self.note(is_first);
+            is_first
+        };
+        if is_first {
+            self.flag.wake();
+        }
+        Ok(())
+    }
+
+    /// Under the lock.
+    fn note(&self, is_first: bool) {
+        if is_first {
+            self.queued.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn set(&self, stops: Stops) -> Result<(), Error> {
+        {
+            let mut inbox = lock(&self.inbox);
+            if inbox.gone {
+                return Err(Error::LoopGone);
+            }
+            inbox.exit |= stops.exit;
+            inbox.stop |= stops.stop;
+        }
+        self.flag.wake();
+        Ok(())
+    }
+
+    /// Moves all operations behind those that were taken before, and leaves the memory of the last closures.
+    fn take(&self, taken: &mut VecDeque<Op>, spare: &mut Option<Box<dyn Posted>>) {
+        let mut inbox = lock(&self.inbox);
+        if taken.is_empty() {
+            std::mem::swap(taken, &mut inbox.ops);
+        } else {
+            taken.append(&mut inbox.ops);
+        }
+        if spare.is_some() {
+            // The other one is the caller's to drop.
+            std::mem::swap(spare, &mut inbox.spare);
+        }
+        self.queued.store(false, Ordering::Relaxed);
+    }
+}
+
+/// What the loop has taken out of its inbox and not run yet. The loop's own: no other thread sees it. A panic or a
+/// break leaves the rest here, ahead of all that comes later.
+#[derive(Default)]
+pub(crate) struct Taken {
+    ops: RefCell<VecDeque<Op>>,
+    spare: Cell<Option<Box<dyn Posted>>>,
+}
+
+impl Taken {
+    /// Hands out what was not run, to be dropped with nothing borrowed.
+    pub(crate) fn close(&self) -> VecDeque<Op> {
+        self.spare.set(None);
+        self.ops.take()
+    }
+
+    /// Takes what waits now; what comes while it runs waits for the next turn.
+    pub(super) fn fill(&self, shared: &Shared) {
+        let mut spare = self.spare.take();
+        shared.take(&mut self.ops.borrow_mut(), &mut spare);
+    }
+
+    pub(super) fn next(&self) -> Option<Op> {
+        self.ops.borrow_mut().pop_front()
+    }
+}
+
+/// Closures that run, away from the queue. What is left of them when this is dropped, also by a panic in one, goes back
+/// to the head.
+struct Running<'a> {
+    handle: &'a LoopHandle,
+    row: Option<Box<dyn Posted>>,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let taken = self.handle.taken();
+        match self.row.take() {
+            Some(row) if row.is_empty() => taken.spare.set(Some(row)),
+            Some(row) => taken.ops.borrow_mut().push_front(Op::Post(row)),
+            None => {}
+        }
+        if !taken.ops.borrow().is_empty() {
+            self.handle.shared().queued.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl LoopHandle {
+    /// Runs what other threads asked for, within the turn's budget. A panic or a stop leaves the rest for the next turn.
+    pub(crate) fn run_taken(&self) {
+        let taken = self.taken();
+        taken.fill(self.shared());
+        let mut running = Running { handle: self, row: None };
+        while self.has_message_budget()
+            && let Some(op) = taken.next()
+        {
+            match op {
+                Op::Activate(id, ready) => {
+                    self.take_message_budget();
+                    let _ = self.activate_now(id, ready);
+                }
+                Op::Mail(id) => {
+                    self.take_message_budget();
+                    let _ = self.activate_now(id, Ready::empty());
+                }
+                Op::Post(row) => {
+                    self.note_progress();
+                    let row = running.row.insert(row);
+                    row.run(self);
+                    if !row.is_empty() || self.is_stopping() {
+                        break;
+                    }
+                    // Empty: a row for the next closure of its type.
+                    taken.spare.set(running.row.take());
+                }
+            }
+        }
+    }
+}

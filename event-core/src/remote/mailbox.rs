@@ -1,0 +1,243 @@
+//! Typed messages from any thread to a callback on the loop.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::inbox::{Op, Shared};
+use crate::error::Error;
+use crate::interest::Ready;
+use crate::reactor::{Callback, EventId, Kind, LoopHandle};
+use crate::sys::sync::{Mutex, lock};
+
+/// The memory of a batch that has run is used again up to so many bytes; what a burst has made larger is given back.
+const KEPT: usize = 64 * 1024;
+
+pub(super) struct Letters<T> {
+    queue: VecDeque<T>,
+    /// An `Op::Mail` is under way or the callback has a batch, after which it looks: a sender need not push another.
+    scheduled: bool,
+    closed: bool,
+}
+
+/// Where senders leave their messages.
+pub(super) struct Post<T> {
+    letters: Mutex<Letters<T>>,
+}
+
+impl<T> Post<T> {
+    pub(super) fn new() -> Arc<Post<T>> {
+        let letters = Letters { queue: VecDeque::new(), scheduled: false, closed: false };
+        Arc::new(Post { letters: Mutex::new(letters) })
+    }
+
+    /// Refuses from here on; what waits is dropped by the caller, with no lock held.
+    pub(super) fn close(&self) -> VecDeque<T> {
+        let mut letters = lock(&self.letters);
+        letters.closed = true;
+        std::mem::take(&mut letters.queue)
+    }
+
+    /// Swaps what waits for `batch`, which is empty; stays so if nothing does, and the next sender then asks to look.
+    pub(super) fn take(&self, batch: &mut VecDeque<T>) {
+        let mut letters = lock(&self.letters);
+        if letters.queue.is_empty() {
+            letters.scheduled = false;
+        } else {
+            std::mem::swap(batch, &mut letters.queue);
+        }
+    }
+}
+
+/// The loop's side: the messages that were taken together and have not run yet, ahead of all that wait. The callback
+/// reads them, and the mailbox can drop them while it runs.
+struct Desk<T> {
+    post: Arc<Post<T>>,
+    batch: RefCell<VecDeque<T>>,
+}
+
+impl<T> Desk<T> {
+    fn is_empty(&self) -> bool {
+        self.batch.borrow().is_empty()
+    }
+
+    /// Takes the next batch when the last one has run; tells whether there is one.
+    fn look(&self) -> bool {
+        let mut batch = self.batch.take();
+        if batch.capacity().saturating_mul(size_of::<T>()) > KEPT {
+            batch = VecDeque::new();
+        }
+        self.post.take(&mut batch);
+        let found = !batch.is_empty();
+        self.batch.replace(batch);
+        found
+    }
+
+    fn next(&self) -> Option<T> {
+        self.batch.borrow_mut().pop_front()
+    }
+
+    /// Refuses from here on; hands out what nobody will read, the older first, to be dropped with nothing held.
+    fn close(&self) -> (VecDeque<T>, VecDeque<T>) {
+        (self.batch.take(), self.post.close())
+    }
+}
+
+/// The callback's share of the desk: when it is dropped nobody will read any more.
+struct Reader<T>(Rc<Desk<T>>);
+
+impl<T> Drop for Reader<T> {
+    fn drop(&mut self) {
+        drop(self.0.close());
+    }
+}
+
+/// The loop's end of a mailbox; its callback runs once for each message.
+///
+/// Dropping it drops the callback (after it returns, if it is running) and the messages that wait; senders then get
+/// them back. It does not keep the loop running.
+#[must_use = "dropping the mailbox stops it"]
+pub struct Mailbox<T> {
+    handle: LoopHandle,
+    id: EventId,
+    desk: Rc<Desk<T>>,
+    detached: bool,
+}
+
+impl<T> Mailbox<T> {
+    /// Leaves the mailbox to the loop: it then lives until the `EventBase` is dropped.
+    pub fn detach(mut self) {
+        self.detached = true;
+    }
+}
+
+impl<T> Drop for Mailbox<T> {
+    fn drop(&mut self) {
+        if self.detached {
+            return;
+        }
+        let unread = self.desk.close();
+        let _ = self.handle.free(self.id);
+        drop(unread);
+    }
+}
+
+impl<T> fmt::Debug for Mailbox<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mailbox").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// The error of [`Sender::send`]: nobody will read the message, which comes back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SendError<T>(pub T);
+
+impl<T> fmt::Debug for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SendError(..)")
+    }
+}
+
+impl<T> fmt::Display for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the mailbox is gone")
+    }
+}
+
+impl<T> std::error::Error for SendError<T> {}
+
+/// Sends messages to a [`Mailbox`] from any thread. `Clone`; `Send` and `Sync` when `T` is `Send`.
+///
+/// Dropping it does nothing. It may outlive mailbox and loop, and then hands messages back.
+pub struct Sender<T> {
+    shared: Arc<Shared>,
+    id: EventId,
+    post: Arc<Post<T>>,
+}
+
+impl<T: Send> Sender<T> {
+    /// Queues a message; the mailbox's callback gets it in the loop's next turn, in the order of the calls. The queue
+    /// has no bound of its own: a producer that must not run ahead needs an answer back.
+    ///
+    /// # Errors
+    /// - `SendError` with the message if the mailbox or the `EventBase` was dropped.
+    pub fn send(&self, message: T) -> Result<(), SendError<T>> {
+        let must_wake = {
+            let mut letters = lock(&self.post.letters);
+            if letters.closed {
+                return Err(SendError(message));
+            }
+            let mut must_wake = false;
+            if !letters.scheduled {
+                // Under the lock, so that the answer is known before the message is given away.
+                let Ok(is_first) = self.shared.add(Op::Mail(self.id)) else {
+                    letters.closed = true;
+                    return Err(SendError(message));
+                };
+                letters.scheduled = true;
+                must_wake = is_first;
+            }
+            letters.queue.push_back(message);
+            must_wake
+        };
+        if must_wake {
+            self.shared.wake();
+        }
+        Ok(())
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Sender<T> {
+        Sender { shared: self.shared.clone(), id: self.id, post: self.post.clone() }
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").finish_non_exhaustive()
+    }
+}
+
+impl LoopHandle {
+    /// Makes a mailbox: `cb` stays on the loop's thread and runs once for each message that a [`Sender`] sends; it may
+    /// capture what it likes. At most 1,024 messages run in a turn.
+    ///
+    /// # Errors
+    /// - `Error::LoopGone` if the `EventBase` was dropped.
+    pub fn mailbox<T: Send + 'static>(
+        &self,
+        mut cb: impl FnMut(T) + 'static,
+    ) -> Result<(Mailbox<T>, Sender<T>), Error> {
+        let desk = Rc::new(Desk { post: Post::new(), batch: RefCell::default() });
+        let reader = Reader(desk.clone());
+        let callback = move |handle: &LoopHandle, id: EventId, _: Ready, _: u32| {
+            let desk = &*reader.0;
+            if desk.is_empty() && !desk.look() {
+                return;
+            }
+            loop {
+                if handle.must_yield(id) || !handle.take_message_budget() {
+                    // The rest waits a turn.
+                    handle.activate_internal(id);
+                    return;
+                }
+                let Some(message) = desk.next() else { return };
+                handle.note_progress();
+                cb(message);
+                if desk.is_empty() {
+                    // What came meanwhile waits a turn, and needs no wake-up.
+                    if desk.look() {
+                        handle.activate_internal(id);
+                    }
+                    return;
+                }
+            }
+        };
+        let id = self.insert(Kind::Mailbox, -1, Default::default(), Callback::User(Box::new(callback)))?;
+        let sender = Sender { shared: self.shared().clone(), id, post: desk.post.clone() };
+        Ok((Mailbox { handle: self.clone(), id, desk, detached: false }, sender))
+    }
+}
