@@ -378,15 +378,14 @@ impl LoopHandle {
         self.reactor.progress.set(true);
     }
 
-    /// Takes one message from this turn's budget.
-    pub(crate) fn take_message_budget(&self) -> bool {
-        let left = self.reactor.message_budget.get();
-        self.reactor.message_budget.set(left.saturating_sub(1));
-        left > 0
-    }
-
+    /// Whether another message may run in this turn.
     pub(crate) fn has_message_budget(&self) -> bool {
         self.reactor.message_budget.get() > 0
+    }
+
+    /// Takes one message from this turn's budget.
+    pub(crate) fn take_message_budget(&self) {
+        self.reactor.message_budget.set(self.reactor.message_budget.get().saturating_sub(1));
     }
 
     /// Whether the loop is to end, or to look around, after the callback that runs.

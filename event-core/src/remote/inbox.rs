@@ -271,3 +271,59 @@ impl LoopHandle {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use crate::slots::Key;
+
+    #[derive(Default)]
+    struct Counting(AtomicUsize);
+
+    impl Wake for Counting {
+        fn wake(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn clear(&self) {}
+    }
+
+    const ID: EventId = EventId(Key { index: 0, generation: 0 });
+
+    fn nothing(_: &LoopHandle) {}
+
+    #[test]
+    fn a_batch_is_one_wake_and_the_loop_is_told_only_while_it_has_some() {
+        let wake = Arc::new(Counting::default());
+        let shared = Shared::new(wake.clone());
+        let taken = Taken::default();
+        for batch in 1..=3 {
+            assert!(!shared.has_ops());
+            for _ in 0..1000 {
+                assert!(shared.post(nothing).is_ok() && shared.push(Op::Mail(ID)).is_ok());
+                assert!(shared.has_ops());
+            }
+            assert_eq!(wake.0.load(Ordering::Relaxed), batch);
+            shared.clear_wake();
+            taken.fill(&shared);
+            assert_eq!(taken.close().len(), 2000);
+        }
+    }
+
+    #[test]
+    fn what_was_taken_stays_ahead_of_what_comes_later() {
+        let shared = Shared::new(Arc::new(Counting::default()));
+        let taken = Taken::default();
+        for index in 0..3 {
+            assert!(shared.push(Op::Mail(EventId(Key { index, generation: 0 }))).is_ok());
+            taken.fill(&shared);
+        }
+        let order = taken.close().into_iter().map(|op| match op {
+            Op::Mail(EventId(key)) => key.index,
+            _ => u32::MAX,
+        });
+        assert_eq!(order.collect::<Vec<_>>(), [0, 1, 2]);
+    }
+}

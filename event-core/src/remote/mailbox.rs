@@ -15,8 +15,8 @@ use crate::sys::sync::{Mutex, lock};
 /// The memory of a batch that has run is used again up to so many bytes; what a burst has made larger is given back.
 const KEPT: usize = 64 * 1024;
 
-pub(super) struct Letters<T> {
-    queue: VecDeque<T>,
+struct Letters<T> {
+    queue: Vec<T>,
     /// An `Op::Mail` is under way or the callback has a batch, after which it looks: a sender need not push another.
     scheduled: bool,
     closed: bool,
@@ -29,19 +29,19 @@ pub(super) struct Post<T> {
 
 impl<T> Post<T> {
     pub(super) fn new() -> Arc<Post<T>> {
-        let letters = Letters { queue: VecDeque::new(), scheduled: false, closed: false };
+        let letters = Letters { queue: Vec::new(), scheduled: false, closed: false };
         Arc::new(Post { letters: Mutex::new(letters) })
     }
 
     /// Refuses from here on; what waits is dropped by the caller, with no lock held.
-    pub(super) fn close(&self) -> VecDeque<T> {
+    pub(super) fn close(&self) -> Vec<T> {
         let mut letters = lock(&self.letters);
         letters.closed = true;
         std::mem::take(&mut letters.queue)
     }
 
     /// Swaps what waits for `batch`, which is empty; stays so if nothing does, and the next sender then asks to look.
-    pub(super) fn take(&self, batch: &mut VecDeque<T>) {
+    pub(super) fn take(&self, batch: &mut Vec<T>) {
         let mut letters = lock(&self.letters);
         if letters.queue.is_empty() {
             letters.scheduled = false;
@@ -65,13 +65,14 @@ impl<T> Desk<T> {
 
     /// Takes the next batch when the last one has run; tells whether there is one.
     fn look(&self) -> bool {
-        let mut batch = self.batch.take();
+        // Neither way between the two forms copies anything.
+        let mut batch = Vec::from(self.batch.take());
         if batch.capacity().saturating_mul(size_of::<T>()) > KEPT {
-            batch = VecDeque::new();
+            batch = Vec::new();
         }
         self.post.take(&mut batch);
         let found = !batch.is_empty();
-        self.batch.replace(batch);
+        self.batch.replace(VecDeque::from(batch));
         found
     }
 
@@ -80,7 +81,7 @@ impl<T> Desk<T> {
     }
 
     /// Refuses from here on; hands out what nobody will read, the older first, to be dropped with nothing held.
-    fn close(&self) -> (VecDeque<T>, VecDeque<T>) {
+    fn close(&self) -> (VecDeque<T>, Vec<T>) {
         (self.batch.take(), self.post.close())
     }
 }
@@ -157,6 +158,12 @@ pub struct Sender<T> {
     post: Arc<Post<T>>,
 }
 
+impl<T> Sender<T> {
+    pub(super) fn new(shared: Arc<Shared>, id: EventId, post: Arc<Post<T>>) -> Sender<T> {
+        Sender { shared, id, post }
+    }
+}
+
 impl<T: Send> Sender<T> {
     /// Queues a message; the mailbox's callback gets it in the loop's next turn, in the order of the calls. The queue
     /// has no bound of its own: a producer that must not run ahead needs an answer back.
@@ -179,7 +186,7 @@ impl<T: Send> Sender<T> {
                 letters.scheduled = true;
                 must_wake = is_first;
             }
-            letters.queue.push_back(message);
+            letters.queue.push(message);
             must_wake
         };
         if must_wake {
@@ -218,26 +225,19 @@ impl LoopHandle {
             if desk.is_empty() && !desk.look() {
                 return;
             }
-            loop {
-                if handle.must_yield(id) || !handle.take_message_budget() {
-                    // The rest waits a turn.
-                    handle.activate_internal(id);
-                    return;
-                }
-                let Some(message) = desk.next() else { return };
+            while !handle.must_yield(id) && handle.has_message_budget() {
+                let Some(message) = desk.next() else { break };
+                handle.take_message_budget();
                 handle.note_progress();
                 cb(message);
-                if desk.is_empty() {
-                    // What came meanwhile waits a turn, and needs no wake-up.
-                    if desk.look() {
-                        handle.activate_internal(id);
-                    }
-                    return;
-                }
+            }
+            // What is left, or came meanwhile, waits a turn and needs no wake-up.
+            if !desk.is_empty() || desk.look() {
+                handle.activate_internal(id);
             }
         };
         let id = self.insert(Kind::Mailbox, -1, Default::default(), Callback::User(Box::new(callback)))?;
-        let sender = Sender { shared: self.shared().clone(), id, post: desk.post.clone() };
+        let sender = Sender::new(self.shared().clone(), id, desk.post.clone());
         Ok((Mailbox { handle: self.clone(), id, desk, detached: false }, sender))
     }
 }

@@ -30,8 +30,9 @@ struct Row<F> {
 
 impl<F: FnOnce(&LoopHandle) + Send + 'static> Posted for Row<F> {
     fn run(&mut self, handle: &LoopHandle) {
-        while !self.is_empty() && handle.take_message_budget() {
+        while handle.has_message_budget() {
             let Some(f) = self.first.take().or_else(|| self.rest.pop_front()) else { return };
+            handle.take_message_budget();
             f(handle);
             if handle.is_stopping() {
                 return;
@@ -82,4 +83,63 @@ pub(super) fn add<F: FnOnce(&LoopHandle) + Send + 'static>(
 fn of_type<F: 'static>(row: &mut Box<dyn Posted>) -> Option<&mut Row<F>> {
     let row: &mut dyn Any = &mut **row;
     row.downcast_mut()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn one(_: &LoopHandle) {}
+
+    /// A closure of the type that `number` stands for.
+    fn post(number: u8, rows: &mut Vec<Box<dyn Posted>>, spare: &mut Option<Box<dyn Posted>>) {
+        let row = match number {
+            1 => add(one, rows.last_mut(), spare),
+            _ => add(move |_: &LoopHandle| assert_ne!(number, 1), rows.last_mut(), spare),
+        };
+        rows.extend(row);
+    }
+
+    fn clear<F: FnOnce(&LoopHandle) + Send + 'static>(_: F, row: &mut Box<dyn Posted>) {
+        let row = of_type::<F>(row).unwrap();
+        row.first = None;
+        row.rest.clear();
+    }
+
+    #[test]
+    fn neighbours_of_a_type_stand_in_one_row() {
+        let (mut rows, mut spare) = (Vec::new(), None);
+        for number in [1, 1, 1, 2, 2, 1] {
+            post(number, &mut rows, &mut spare);
+        }
+        assert_eq!(rows.len(), 3);
+    }
+
+    #[test]
+    fn a_row_has_an_end() {
+        let (mut rows, mut spare) = (Vec::new(), None);
+        (0..2 * ROW + 10).for_each(|_| post(2, &mut rows, &mut spare));
+        assert_eq!(rows.len(), 3);
+    }
+
+    #[test]
+    fn the_spare_row_is_used_by_its_own_type_only() {
+        let (mut rows, mut spare) = (Vec::new(), None);
+        (0..3).for_each(|_| post(1, &mut rows, &mut spare));
+        let mut row = rows.pop().unwrap();
+        clear(one, &mut row);
+        assert!(row.is_empty());
+        let memory = place(&*row);
+        spare = Some(row);
+        post(2, &mut rows, &mut spare);
+        assert!(spare.is_some());
+        post(1, &mut rows, &mut spare);
+        assert!(spare.is_none());
+        assert_eq!(place(&*rows[1]), memory);
+    }
+
+    /// Where it stands.
+    fn place(row: &dyn Posted) -> *const () {
+        std::ptr::from_ref(row).cast()
+    }
 }
