@@ -241,3 +241,75 @@ impl LoopHandle {
         Ok((Mailbox { handle: self.clone(), id, desk, detached: false }, sender))
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::slots::Key;
+    use crate::sys::Wake;
+
+    #[derive(Default)]
+    struct Counting(AtomicUsize);
+
+    impl Wake for Counting {
+        fn wake(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn clear(&self) {}
+    }
+
+    #[test]
+    fn a_batch_is_one_wake_and_one_request_to_look() {
+        let wake = Arc::new(Counting::default());
+        let shared = Shared::new(wake.clone());
+        let desk = Desk { post: Post::new(), batch: RefCell::default() };
+        let sender = Sender::new(shared.clone(), EventId(Key { index: 0, generation: 0 }), desk.post.clone());
+        let send = |range: std::ops::Range<u32>| range.for_each(|n| assert!(sender.send(n).is_ok()));
+        let read = || std::iter::from_fn(|| desk.next()).collect::<Vec<_>>();
+        let requests = || {
+            shared.clear_wake();
+            let taken = crate::remote::Taken::default();
+            taken.fill(&shared);
+            (wake.0.swap(0, Ordering::Relaxed), taken.close().len())
+        };
+        send(0..1000);
+        assert_eq!(requests(), (1, 1));
+        assert!(desk.look());
+        send(1000..2000);
+        assert_eq!(requests(), (0, 0), "the callback looks again when its batch has run");
+        assert_eq!(read(), (0..1000).collect::<Vec<_>>());
+        assert!(desk.look());
+        assert_eq!(read(), (1000..2000).collect::<Vec<_>>());
+        assert!(!desk.look());
+        send(0..2);
+        assert_eq!(requests(), (1, 1), "nobody looks any more without being asked");
+    }
+
+    #[test]
+    fn memory_is_used_again_but_for_that_of_a_burst() {
+        let desk = Desk { post: Post::new(), batch: RefCell::default() };
+        let capacity = || desk.post.letters.lock().unwrap().queue.capacity();
+        let send = |count: usize| (0..count).for_each(|n| desk.post.letters.lock().unwrap().queue.push(n));
+        let read = || while desk.next().is_some() {};
+        send(100);
+        let first = capacity();
+        for _ in 0..2 {
+            assert!(desk.look());
+            read();
+            send(1);
+        }
+        assert_eq!(capacity(), first);
+        send(100_000);
+        for _ in 0..2 {
+            assert!(desk.look());
+            read();
+            send(1);
+        }
+        assert!(desk.look());
+        assert!(capacity() * size_of::<usize>() <= KEPT);
+        assert!(desk.batch.borrow().capacity() * size_of::<usize>() <= KEPT);
+    }
+}
