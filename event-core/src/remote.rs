@@ -16,10 +16,6 @@ use crate::error::Error;
 use crate::interest::Ready;
 use crate::reactor::{EventId, LoopHandle};
 
-/// Closures of up to so many bytes stand in the queue themselves; a larger one is boxed, so that the lock is not held
-/// while it is moved and the queue does not hold much memory.
-const BY_VALUE: usize = 64;
-
 /// Wakes the loop from any thread and does nothing else: the loop takes one turn.
 ///
 /// Dropping it does nothing. It may outlive the loop; waking is then without effect.
@@ -62,12 +58,7 @@ impl Remote {
     /// # Errors
     /// - `Error::LoopGone` if the `EventBase` was dropped; `f` is dropped.
     pub fn post(&self, f: impl FnOnce(&LoopHandle) + Send + 'static) -> Result<(), Error> {
-        if size_of_val(&f) <= BY_VALUE {
-            self.shared.post(f).map_err(|_| Error::LoopGone)
-        } else {
-            let f: Box<dyn FnOnce(&LoopHandle) + Send> = Box::new(f);
-            self.shared.post(f).map_err(|_| Error::LoopGone)
-        }
+        self.shared.post(f)
     }
 
     /// Queues the event's callback with `ready` as its reasons, as [`LoopHandle::activate`] does. A stale id is ignored.

@@ -1,11 +1,12 @@
 //! The loop's inbox: what other threads have asked for, and what the loop has taken of it and not run yet.
 
+use std::any::TypeId;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::posted::{self, Posted};
+use super::posted::{self, Boxed, Posted};
 use crate::error::Error;
 use crate::interest::Ready;
 use crate::reactor::{EventId, LoopHandle};
@@ -51,6 +52,8 @@ struct Inbox {
     ops: VecDeque<Op>,
     /// An empty row with memory for closures of some type, for the next one of it.
     spare: Option<Box<dyn Posted>>,
+    /// The type of the last closure, as it was posted.
+    last: Option<TypeId>,
     exit: bool,
     stop: bool,
     gone: bool,
@@ -70,13 +73,16 @@ pub(crate) struct Shared {
     /// own note that it has some left. The loop looks at it without the lock: what it misses comes with a wake-up,
     /// and after `clear` it sees every operation whose wake-up was cleared.
     queued: AtomicBool,
+    /// The last closure was of another type than the one before. A guess at the next.
+    mixed: AtomicBool,
     inbox: Mutex<Inbox>,
 }
 
 impl Shared {
     pub(crate) fn new(wake: Arc<dyn Wake>) -> Arc<Shared> {
         let flag = WakeFlag { pending: AtomicBool::new(false), wake };
-        Arc::new(Shared { flag, queued: AtomicBool::new(false), inbox: Mutex::new(Inbox::default()) })
+        let inbox = Mutex::new(Inbox::default());
+        Arc::new(Shared { flag, queued: AtomicBool::new(false), mixed: AtomicBool::new(false), inbox })
     }
 
     pub(crate) fn wake(&self) {
@@ -130,21 +136,38 @@ impl Shared {
         Ok(())
     }
 
-    /// Queues a closure: behind the last one, in its memory, if that is of the same type. Hands it back if the loop
-    /// is gone.
-    pub(super) fn post<F: FnOnce(&LoopHandle) + Send + 'static>(&self, f: F) -> Result<(), F> {
+    /// Queues a closure: by value if it is small and the others are of its type, else in a box, which is made here,
+    /// before the lock is taken.
+    pub(super) fn post<F: FnOnce(&LoopHandle) + Send + 'static>(&self, f: F) -> Result<(), Error> {
+        let posted = TypeId::of::<F>();
+        if size_of::<F>() <= posted::BY_VALUE && !self.mixed.load(Ordering::Relaxed) {
+            self.add_closure(f, posted).map_err(|_| Error::LoopGone)
+        } else {
+            let f: Boxed = Box::new(f);
+            self.add_closure(f, posted).map_err(|_| Error::LoopGone)
+        }
+    }
+
+    /// Hands the closure back if the loop is gone.
+    fn add_closure<F: FnOnce(&LoopHandle) + Send + 'static>(&self, f: F, posted: TypeId) -> Result<(), F> {
         let is_first = {
             let mut inbox = lock(&self.inbox);
             if inbox.gone {
                 return Err(f);
             }
-            let Inbox { ops, spare, .. } = &mut *inbox;
+            let Inbox { ops, spare, last, .. } = &mut *inbox;
             let is_first = ops.is_empty();
-            let last = match ops.back_mut() {
+            let row = match ops.back_mut() {
                 Some(Op::Post(row)) => Some(row),
                 _ => None,
             };
-            if let Some(row) = posted::add(f, last, spare) {
+            let row = posted::add(f, row, spare);
+            // One by value that joins a row is of the last one's type.
+            if row.is_some() || TypeId::of::<F>() != posted {
+                let mixed = last.replace(posted).is_some_and(|last| last != posted);
+                self.mixed.store(mixed, Ordering::Relaxed);
+            }
+            if let Some(row) = row {
                 ops.push_back(Op::Post(row));
             }
             self.note(is_first);
@@ -310,6 +333,29 @@ mod tests {
             taken.fill(&shared);
             assert_eq!(taken.close().len(), 2000);
         }
+    }
+
+    /// How many rows of closures wait.
+    fn rows(shared: &Shared) -> usize {
+        let taken = Taken::default();
+        taken.fill(shared);
+        taken.close().len()
+    }
+
+    #[test]
+    fn closures_stand_in_few_rows_whether_their_types_alternate_or_not() {
+        let shared = Shared::new(Arc::new(Counting::default()));
+        let large = [0_u8; posted::BY_VALUE + 1];
+        (0..100).for_each(|_| assert!(shared.post(nothing).is_ok()));
+        assert_eq!(rows(&shared), 1);
+        for _ in 0..100 {
+            assert!(shared.post(nothing).is_ok());
+            assert!(shared.post(|_| ()).is_ok());
+            assert!(shared.post(move |_| assert_eq!(large[0], 0)).is_ok());
+        }
+        assert_eq!(rows(&shared), 3, "the first two, and all the others boxed");
+        (0..100).for_each(|_| assert!(shared.post(nothing).is_ok()));
+        assert_eq!(rows(&shared), 2, "some boxed, and by value again");
     }
 
     #[test]

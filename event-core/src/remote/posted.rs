@@ -2,13 +2,19 @@
 //!
 //! A box is made by the sender and freed by the loop, and memory that goes from thread to thread is what costs most of
 //! it. A program posts few types of closures, and one type often, so those of a type that follow each other stand in one
-//! array, by value, and the array is used again.
+//! array, by value, and the array is used again. Where types alternate such rows would be short: there, closures are
+//! boxed, which makes them one type again.
 
 use std::any::Any;
 use std::collections::VecDeque;
 
 use super::inbox::MESSAGES_PER_TURN;
 use crate::reactor::LoopHandle;
+
+/// Larger closures are boxed, in bytes: the lock is not held while one is moved, and a row stays small.
+pub(super) const BY_VALUE: usize = 64;
+
+pub(super) type Boxed = Box<dyn FnOnce(&LoopHandle) + Send>;
 
 /// No more closures stand in a row, which bounds what is copied when it grows and what memory is kept for the next.
 const ROW: usize = MESSAGES_PER_TURN;
