@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, BufRead, IoSlice, Read, Write};
 
 use super::Buffer;
+use super::chunk::Chunk;
 
 impl Buffer {
     /// Appends formatted text: this is what `write!(buffer, "..")` calls, which so needs no `?`.
@@ -48,13 +49,33 @@ impl Buffer {
     /// ```
     #[doc(alias = "evbuffer_peek")]
     pub fn io_slices<'a>(&'a self, max: usize, out: &mut [IoSlice<'a>]) -> usize {
-        let mut filled = 0;
-        for (slot, piece) in out.iter_mut().zip(self.list.pieces(0, max)) {
-            *slot = IoSlice::new(piece);
-            filled += 1;
-        }
-        filled
+        fill(out, self.list.pieces(0, max))
     }
+
+    /// As `io_slices`, but reads no file: the slices end before the first.
+    pub(crate) fn memory_slices<'a>(&'a self, max: usize, out: &mut [IoSlice<'a>]) -> usize {
+        if !self.has_files() {
+            return self.io_slices(max, out);
+        }
+        let mut left = max;
+        let memory = self.list.iter().take_while(|chunk| !chunk.is_file()).map(Chunk::bytes);
+        let cut = memory.map(|bytes| {
+            let piece = &bytes[..bytes.len().min(left)];
+            left -= piece.len();
+            piece
+        });
+        fill(out, cut.take_while(|piece| !piece.is_empty()))
+    }
+}
+
+/// Puts the pieces into the slots, as many as there are of both; returns how many.
+fn fill<'a>(out: &mut [IoSlice<'a>], pieces: impl Iterator<Item = &'a [u8]>) -> usize {
+    let mut filled = 0;
+    for (slot, piece) in out.iter_mut().zip(pieces) {
+        *slot = IoSlice::new(piece);
+        filled += 1;
+    }
+    filled
 }
 
 impl fmt::Write for Buffer {
@@ -65,16 +86,21 @@ impl fmt::Write for Buffer {
     }
 }
 
-/// Takes bytes from the front; `Ok(0)` if the buffer is empty. Never fails.
+/// Takes bytes from the front; `Ok(0)` if the buffer is empty. Fails only where a file cannot give its bytes, and takes
+/// none then.
 impl Read for Buffer {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        Ok(self.remove(out))
+        let n = self.try_copyout(0, out)?;
+        Ok(self.drain(n))
     }
 }
 
-/// Shows the first chunk; an empty buffer is the end.
+/// Shows the first chunk, or some of a file; an empty buffer is the end. Fails only where a file cannot give its bytes.
 impl BufRead for Buffer {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.contiguous().is_empty() && !self.is_empty() {
+            self.load_some(1)?;
+        }
         Ok(self.contiguous())
     }
 

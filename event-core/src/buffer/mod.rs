@@ -2,6 +2,7 @@
 
 mod chunk;
 mod convert;
+mod file;
 mod io;
 mod list;
 #[cfg(test)]
@@ -9,6 +10,7 @@ mod model;
 mod moves;
 mod pool;
 mod search;
+mod segment;
 mod stream;
 mod take;
 
@@ -20,6 +22,7 @@ use list::List;
 
 pub(crate) use pool::{Pool, READ_BLOCK, WRITE_BLOCK};
 pub use search::Eol;
+pub use segment::FileSegment;
 
 /// The most bytes a buffer may hold, as in libevent: every length and every sum of two is then in range.
 const MAX_LEN: usize = isize::MAX as usize;
@@ -32,7 +35,7 @@ const SMALL_PIECE: usize = 1024;
 ///
 /// The bytes lie in chunks. A chunk is memory of the buffer's own, which takes further bytes while it has
 /// room, or a share of memory that does not change: a static string, a [`Bytes`], what another buffer has
-/// too. Memory that holds bytes is never enlarged by moving them, and no byte moves because the `Buffer`
+/// too; or a part of a file ([`add_file`](Buffer::add_file)), which is read when somebody looks. Memory that holds bytes is never enlarged by moving them, and no byte moves because the `Buffer`
 /// itself does: a pointer to them stays good until this buffer is modified.
 ///
 /// An empty buffer is 40 bytes and owns no memory; the first chunk costs one allocation, its memory. Memory
@@ -110,7 +113,7 @@ impl Buffer {
         }
         let filled = self.list.edit_front(|chunk| match chunk {
             Chunk::Own { own, .. } => own.fill_front(data),
-            Chunk::Shared { .. } => 0,
+            Chunk::File(_) | Chunk::Shared { .. } => 0,
         });
         let rest = &data[..data.len() - filled.unwrap_or(0)];
         if !rest.is_empty() {
@@ -186,7 +189,7 @@ impl Buffer {
     /// Bytes of memory that this buffer keeps alive; O(chunks).
     ///
     /// Memory of its own counts with its capacity, memory shared with other buffers in each of them,
-    /// referenced memory with the bytes referred to. It is at most four times the length, plus: the block at
+    /// referenced memory with the bytes referred to, a file with those that were looked at. It is at most four times the length, plus: the block at
     /// either end, which is at most 64 KiB unless something larger was put in whole and more than 64 KiB of
     /// that are left; what [`reserve`](Buffer::reserve) asked for; and 512 bytes.
     pub fn held(&self) -> usize {
@@ -212,7 +215,7 @@ impl Buffer {
     fn append(&mut self, data: &[u8], limit: usize) {
         let filled = self.list.edit_back(|chunk| match chunk {
             Chunk::Own { own, .. } => (own.fill(data), own.capacity()),
-            Chunk::Shared { .. } => (0, 0),
+            Chunk::File(_) | Chunk::Shared { .. } => (0, 0),
         });
         let (filled, block) = filled.unwrap_or((0, 0));
         let rest = &data[filled..];

@@ -363,7 +363,11 @@ impl Inner {
     }
 
     pub(super) fn over_full(&self) -> bool {
-        self.peek_len(&self.output) > self.rare(DEFAULT_MAX, |rare| rare.max_output)
+        let output = self.output.take();
+        // What lies in a file takes no memory.
+        let len = output.memory_len();
+        self.output.set(output);
+        len > self.rare(DEFAULT_MAX, |rare| rare.max_output)
     }
 
     /// The output may have grown: it is sent at the end of the stream's own step, or with the flush list.
