@@ -82,6 +82,23 @@ impl Own {
         n
     }
 
+    /// Lets `write` fill `room` zero bytes behind the live ones, `room <= spare`, and keeps what it says it wrote; nothing
+    /// if it panics.
+    pub(super) fn fill_with(&mut self, room: usize, write: impl FnOnce(&mut [u8]) -> usize) -> usize {
+        struct Cut<'a>(&'a mut Vec<u8>, usize);
+        impl Drop for Cut<'_> {
+            fn drop(&mut self) {
+                self.0.truncate(self.1);
+            }
+        }
+        let len = self.mem.len();
+        self.mem.resize(len + room, 0);
+        let mut cut = Cut(&mut self.mem, len);
+        let written = write(&mut cut.0[len..]).min(room);
+        cut.1 = len + written;
+        written
+    }
+
     /// Puts as much of the end of `data` as fits before the live bytes; returns how much.
     pub(super) fn fill_front(&mut self, data: &[u8]) -> usize {
         let n = data.len().min(self.start);
