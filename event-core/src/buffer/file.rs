@@ -62,6 +62,7 @@ impl Part {
                 blocks.iter_mut().take(now).skip(passed).for_each(|block| drop(block.take()));
             }
         }
+        self.fit();
     }
 
     /// Forgets all but the first `n` bytes.
@@ -70,6 +71,15 @@ impl Part {
         let kept = (self.start + self.len - self.base).div_ceil(BLOCK);
         if let Some(blocks) = self.blocks.get_mut() {
             blocks.iter_mut().skip(kept).for_each(|block| drop(block.take()));
+        }
+        self.fit();
+    }
+
+    /// Lets go of blocks of which under a quarter is left: they can be read again. Longer parts are most of their blocks.
+    fn fit(&mut self) {
+        if self.len < BLOCK && self.held() > 4 * self.len {
+            self.blocks = OnceLock::new();
+            self.base = self.start;
         }
     }
 
