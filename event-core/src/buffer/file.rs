@@ -195,7 +195,12 @@ impl Buffer {
     /// # Errors
     /// What the system says where the bytes are not to be had, `UnexpectedEof` if the file was cut, `OutOfMemory`. The
     /// buffer has all its bytes still; those before the place are in memory.
+    #[inline]
     pub fn load(&mut self, n: usize) -> io::Result<()> {
+        if self.has_files() { self.load_all(n) } else { Ok(()) }
+    }
+
+    fn load_all(&mut self, n: usize) -> io::Result<()> {
         let n = n.min(self.len());
         let mut loaded = self.load_some(n)?;
         while loaded < n {
@@ -460,6 +465,16 @@ mod tests {
         assert_eq!((&out[..], other.held()), (&bytes[66_546..566_546], 0), "read past the blocks");
         assert_eq!(third.to_vec(), bytes);
         assert_eq!(third.held(), 0);
+    }
+
+    #[test]
+    fn very_many_files_are_passed_over_and_looked_at() {
+        let part = segment(b"ab");
+        let mut buffer = Buffer::new();
+        (0..200_000).for_each(|_| buffer.add_file_segment(&part, 1, None).unwrap());
+        assert_eq!(buffer.peek_from(199_998, 9).collect::<Vec<_>>(), [b"b", b"b"]);
+        assert_eq!((buffer.peek_from(200_000, 9).count(), buffer.search_byte(b'a', 100_000)), (0, None));
+        assert_eq!((buffer.held(), buffer.drain(199_999), buffer), (100_000, 199_999, Buffer::from("b")));
     }
 
     #[test]

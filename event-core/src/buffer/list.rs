@@ -267,24 +267,22 @@ impl<'a> Iterator for Pieces<'a> {
 
     fn next(&mut self) -> Option<&'a [u8]> {
         while self.left > 0 {
-            if let Some((part, at)) = self.file {
-                if at < part.len() {
-                    return self.next_of_file(part, at);
-                }
-                self.file = None;
+            if self.file.is_some()
+                && let Some(piece) = self.next_of_file()
+            {
+                return Some(piece);
             }
             let chunk = self.first.next().or_else(|| self.second.next())?;
-            let len = chunk.len();
-            if len <= self.skip {
-                self.skip -= len;
-                continue;
-            }
-            let skip = mem::take(&mut self.skip);
             if let Chunk::File(part) = chunk {
-                self.file = Some((part, skip));
+                self.file = Some((part, 0));
                 continue;
             }
-            let bytes = &chunk.bytes()[skip..];
+            let bytes = chunk.bytes();
+            if bytes.len() <= self.skip {
+                self.skip -= bytes.len();
+                continue;
+            }
+            let bytes = &bytes[mem::take(&mut self.skip)..];
             let bytes = &bytes[..bytes.len().min(self.left)];
             self.left -= bytes.len();
             return Some(bytes);
@@ -294,13 +292,21 @@ impl<'a> Iterator for Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
+    /// The next piece of the part of a file that is being given out, if there is one.
     #[cold]
-    fn next_of_file(&mut self, part: &'a Part, at: usize) -> Option<&'a [u8]> {
+    fn next_of_file(&mut self) -> Option<&'a [u8]> {
+        let (part, at) = self.file.take()?;
+        let passed = self.skip.min(part.len() - at);
+        self.skip -= passed;
+        let at = at + passed;
+        if at == part.len() {
+            return None;
+        }
         let piece = part.piece(at);
         let piece = &piece[..piece.len().min(self.left)];
         if piece.is_empty() {
             // It cannot give them: nothing behind it is shown either, or there would be a hole.
-            self.left = 0;
+            (self.left, self.first, self.second) = (0, [].iter(), [].iter());
             return None;
         }
         self.left -= piece.len();
