@@ -15,9 +15,9 @@ use event_http::{Limits, Request, Server};
 use tests::http::PAGE;
 use tests::tools::tool;
 
-/// Small, so that what is refused is still less than what a lingering close reads: a client that goes on sending then
-/// surely sees why.
-const MAX_BODY: usize = 256 << 10;
+/// More than is uploaded: a client that goes on sending is sure to see why it was refused only if a lingering close reads
+/// all of it.
+const LINGER: u64 = 16 << 20;
 
 /// A server on a thread of its own, stopped when this is dropped.
 struct Running {
@@ -35,7 +35,7 @@ impl Running {
                 .fold(Config::new().ignore_env(), Config::avoid_method);
             let mut base = EventBase::with_config(config).unwrap();
             let server = Server::new(&base).unwrap();
-            server.set_limits(Limits { max_body_bytes: Some(MAX_BODY as u64), ..Limits::default() });
+            server.set_limits(Limits { max_linger_bytes: Some(LINGER), ..Limits::default() });
             server.set_gencb(|req: Request| req.send_reply(200, "Client", PAGE));
             server
                 .set_cb("/echo", |mut req: Request| {
@@ -144,7 +144,7 @@ fn a_refused_upload_is_seen_by_curl() {
     let Some(curl) = tool("curl") else { return };
     each_method(|server| {
         let file = std::env::temp_dir().join(format!("event-http-large-{}", std::process::id()));
-        std::fs::write(&file, vec![b'x'; 2 * MAX_BODY]).unwrap();
+        std::fs::write(&file, vec![b'x'; 9 << 20]).unwrap();
         for expect in ["Expect:", "Expect: 100-continue"] {
             let status = run(Command::new(&curl)
                 .args([
