@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::Time;
 use crate::error::Error;
-use crate::heap::Heap;
+use crate::heap::{Entry, Heap};
 
 /// At most so many queues a loop, libevent's number: each may have an entry in the heap.
 const MAX_QUEUES: u32 = 256;
@@ -156,12 +156,34 @@ impl Timers {
         alone.or_else(|| self.nodes.get(slot as usize).filter(|node| node.linked).map(|node| node.deadline))
     }
 
+    #[inline]
+    pub(crate) fn is_armed(&self, slot: u32) -> bool {
+        self.heap.is_armed(in_heap(slot))
+            || !self.nodes.is_empty() && self.nodes.get(slot as usize).is_some_and(|node| node.linked)
+    }
+
     /// The nearest deadline and its slot.
     #[inline]
-    pub(crate) fn first(&self) -> Option<(Time, u32)> {
+    pub(crate) fn first(&mut self) -> Option<(Time, u32)> {
         let (deadline, id) = self.heap.first()?;
         let slot = id.checked_sub(MAX_QUEUES + 1).unwrap_or_else(|| self.queues[id as usize].first);
         Some((deadline, slot))
+    }
+
+    /// Disarms the timers whose deadline has passed and appends them in their order.
+    pub(crate) fn take_due(&mut self, now: Time, due: &mut Vec<Entry>) {
+        if self.queues.iter().any(|queue| queue.len > 0) {
+            while let Some((deadline, slot)) = self.first().filter(|first| first.0 <= now) {
+                self.remove(slot);
+                due.push(Entry::new(deadline, slot));
+            }
+            return;
+        }
+        let from = due.len();
+        self.heap.take_due(now, due);
+        for entry in &mut due[from..] {
+            entry.slot -= MAX_QUEUES + 1;
+        }
     }
 
     /// How many timers are armed.

@@ -1,48 +1,119 @@
-//! The timers: a 4-ary heap of deadlines, with the position of each slot's timer kept so that it can be moved.
+//! The timers in the order of their deadlines: those that are near in a 4-ary heap, those that are far in tiers that
+//! nothing sorts before their time comes.
+
+use std::cmp::Ordering;
 
 use crate::clock::Time;
 
-const ABSENT: u32 = u32::MAX;
 const ARITY: usize = 4;
 
-#[derive(Clone, Copy, Debug)]
-struct Node {
-    deadline: Time,
+/// So many are left in the heap when it is split: what fits into a processor's nearest cache. Few in the tests of this
+/// file, which then meet every boundary.
+const NEAR: usize = if cfg!(test) { 8 } else { 256 };
+
+/// A heap that is split adds to the nearest tier until that has so many, then makes a new one: so tiers are few, and
+/// each holds several times as many timers as all that are nearer.
+const TIER: usize = 16 * NEAR;
+
+/// At most so many tiers, which are searched one by one.
+const MAX_TIERS: usize = 16;
+
+/// So many due timers are taken out of the heap one by one, before it is asked whether the rest is better taken at once.
+const SINGLY: usize = 16;
+
+/// One timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) deadline: Time,
     /// Order of arming: equal deadlines fire first in, first out. Compared by wrapping difference.
     seq: u32,
-    slot: u32,
+    pub(crate) slot: u32,
 }
 
-impl Node {
-    fn before(&self, other: &Node) -> bool {
+impl Entry {
+    /// Of a timer that has been taken out: its place in the order does not matter any more.
+    pub(crate) fn new(deadline: Time, slot: u32) -> Entry {
+        Entry { deadline, seq: 0, slot }
+    }
+
+    #[inline]
+    fn before(&self, other: &Entry) -> bool {
         if self.deadline != other.deadline {
             return self.deadline < other.deadline;
         }
         (self.seq.wrapping_sub(other.seq) as i32) < 0
     }
+
+    fn order(&self, other: &Entry) -> Ordering {
+        if self.before(other) {
+            Ordering::Less
+        } else if other.before(self) {
+            Ordering::Greater
+        } else {
+            Ordering::Equal
+        }
+    }
 }
 
-/// At most one timer a slot. Setting, moving and removing one is O(log n), the nearest deadline O(1).
+/// Where a timer stands: a tier's number, or one of these.
+type Room = u8;
+const NOWHERE: Room = u8::MAX;
+const IN_HEAP: Room = u8::MAX - 1;
+
+/// What is known of a slot's timer. All that adding and cancelling one needs lies here, so that neither looks at the
+/// slot itself, which is several times as large.
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    /// The place in its room.
+    index: u32,
+    generation: u32,
+    room: Room,
+    /// See `set_quick`.
+    quick: bool,
+}
+
+const FREE: Cell = Cell { index: 0, generation: 0, room: NOWHERE, quick: false };
+
+/// Timers that are due no earlier than `bound`, in no order. A tier that is nearer ends where this one begins.
+#[derive(Debug)]
+struct Tier {
+    bound: Time,
+    entries: Vec<Entry>,
+}
+
+/// At most one timer a slot. Most timers are moved or cancelled long before they are due, so sorting them is put off:
+/// what is far off lies unsorted, where adding, moving and cancelling is O(1), and comes into the heap when the heap
+/// has run empty. Over its life a timer costs O(log n); the nearest deadline is O(1) but for that work.
 #[derive(Debug, Default)]
 pub(crate) struct Heap {
-    nodes: Vec<Node>,
-    /// `positions[slot]` is where in `nodes` the slot's timer stands, or `ABSENT`.
-    positions: Vec<u32>,
+    /// Those before the nearest tier's bound.
+    near: Vec<Entry>,
+    /// The heap is split when it has more.
+    near_limit: usize,
+    /// Farthest first.
+    tiers: Vec<Tier>,
+    /// By slot.
+    cells: Vec<Cell>,
     next_seq: u32,
+    len: usize,
+    /// The memory of a tier that is no more, for the next one.
+    spare: Vec<Entry>,
 }
 
 impl Heap {
     pub(crate) fn new() -> Heap {
-        Heap::default()
+        Heap { near_limit: 2 * NEAR, ..Heap::default() }
     }
 
     /// Arms the slot's timer, or moves it if it is armed; either way it is now the last of its deadline.
+    #[inline]
     pub(crate) fn set(&mut self, slot: u32, deadline: Time) {
         let seq = self.take_seq();
         self.set_in_order(slot, deadline, seq);
     }
 
     /// The next place in the order of arming.
+    #[inline]
     pub(crate) fn take_seq(&mut self) -> u32 {
         let seq = self.next_seq;
         self.next_seq = seq.wrapping_add(1);
@@ -50,52 +121,248 @@ impl Heap {
     }
 
     /// Like `set`, in a place that `take_seq` gave earlier.
+    #[inline]
     pub(crate) fn set_in_order(&mut self, slot: u32, deadline: Time, seq: u32) {
-        let node = Node { deadline, seq, slot };
-        match self.position(slot) {
-            Some(at) => {
-                self.nodes[at] = node;
-                self.restore(at);
+        let entry = Entry { deadline, seq, slot };
+        let room = self.room_for(deadline);
+        if self.cells.len() <= slot as usize {
+            self.grow(slot);
+        }
+        let cell = self.cells[slot as usize];
+        if cell.room != room {
+            if cell.room == NOWHERE {
+                self.len += 1;
+            } else {
+                self.take_out(cell);
             }
-            None => {
-                if self.positions.len() <= slot as usize {
-                    self.positions.resize(slot as usize + 1, ABSENT);
-                }
-                self.nodes.push(node);
-                self.up(self.nodes.len() - 1);
-            }
+            self.push(room, entry);
+        } else if room == IN_HEAP {
+            self.near[cell.index as usize] = entry;
+            self.restore(cell.index as usize);
+        } else {
+            self.tiers[room as usize].entries[cell.index as usize] = entry;
         }
     }
 
     /// Disarms the slot's timer; tells whether it was armed.
+    #[inline]
     pub(crate) fn remove(&mut self, slot: u32) -> bool {
-        let Some(at) = self.position(slot) else { return false };
-        self.positions[slot as usize] = ABSENT;
-        let last = self.nodes.len() - 1;
-        self.nodes.swap_remove(at);
-        if at < last {
-            self.positions[self.nodes[at].slot as usize] = at as u32;
-            self.restore(at);
+        let Some(cell) = self.cells.get_mut(slot as usize) else { return false };
+        if cell.room == NOWHERE {
+            return false;
         }
+        let was = *cell;
+        cell.room = NOWHERE;
+        self.len -= 1;
+        self.take_out(was);
         true
     }
 
+    #[inline]
+    pub(crate) fn is_armed(&self, slot: u32) -> bool {
+        self.cells.get(slot as usize).is_some_and(|cell| cell.room != NOWHERE)
+    }
+
     pub(crate) fn deadline(&self, slot: u32) -> Option<Time> {
-        self.position(slot).map(|at| self.nodes[at].deadline)
+        let cell = self.cells.get(slot as usize)?;
+        let room = match cell.room {
+            NOWHERE => return None,
+            IN_HEAP => &self.near,
+            tier => &self.tiers[tier as usize].entries,
+        };
+        Some(room[cell.index as usize].deadline)
     }
 
     /// The nearest deadline and its slot.
-    pub(crate) fn first(&self) -> Option<(Time, u32)> {
-        self.nodes.first().map(|node| (node.deadline, node.slot))
+    #[inline]
+    pub(crate) fn first(&mut self) -> Option<(Time, u32)> {
+        if self.near.is_empty() {
+            self.refill();
+        }
+        self.near.first().map(|entry| (entry.deadline, entry.slot))
     }
 
     /// How many timers are armed.
     pub(crate) fn len(&self) -> usize {
-        self.nodes.len()
+        self.len
     }
 
-    fn position(&self, slot: u32) -> Option<usize> {
-        self.positions.get(slot as usize).filter(|&&at| at != ABSENT).map(|&at| at as usize)
+    /// Whether `set_quick` was called for the key, and not since then for its slot with `None`.
+    #[inline]
+    pub(crate) fn is_quick(&self, slot: u32, generation: u32) -> bool {
+        self.cells.get(slot as usize).is_some_and(|cell| cell.quick && cell.generation == generation)
+    }
+
+    /// Notes of a slot that its timer alone says what becomes of it, and its generation, or takes that back.
+    pub(crate) fn set_quick(&mut self, slot: u32, generation: Option<u32>) {
+        if self.cells.len() <= slot as usize {
+            self.grow(slot);
+        }
+        let cell = &mut self.cells[slot as usize];
+        cell.quick = generation.is_some();
+        cell.generation = generation.unwrap_or_default();
+    }
+
+    /// Disarms the timers whose deadline has passed and appends them in their order.
+    pub(crate) fn take_due(&mut self, now: Time, due: &mut Vec<Entry>) {
+        for _ in 0..SINGLY {
+            match self.near.first() {
+                Some(&first) if first.deadline <= now => {
+                    self.remove(first.slot);
+                    due.push(first);
+                }
+                _ => break,
+            }
+        }
+        let from = due.len();
+        if self.near.first().is_some_and(|first| first.deadline <= now) {
+            due.extend(self.near.extract_if(.., |entry| entry.deadline <= now));
+            self.rebuild();
+        }
+        if self.near.is_empty() {
+            while let Some(tier) = self.tiers.last_mut().filter(|tier| tier.bound <= now) {
+                if tier.entries.iter().all(|entry| entry.deadline <= now) {
+                    due.append(&mut tier.entries);
+                    self.drop_tier();
+                } else {
+                    tier.extract(&mut self.cells, now, due);
+                    break;
+                }
+            }
+        }
+        let taken = &mut due[from..];
+        self.len -= taken.len();
+        for entry in &*taken {
+            self.cells[entry.slot as usize].room = NOWHERE;
+        }
+        taken.sort_unstable_by(Entry::order);
+    }
+
+    #[inline]
+    fn room_for(&self, deadline: Time) -> Room {
+        match self.tiers.iter().position(|tier| tier.bound <= deadline) {
+            Some(tier) => tier as Room,
+            None => IN_HEAP,
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, slot: u32) {
+        self.cells.resize(slot as usize + 1, FREE);
+    }
+
+    #[inline]
+    fn push(&mut self, room: Room, entry: Entry) {
+        if room == IN_HEAP {
+            self.cells[entry.slot as usize].room = IN_HEAP;
+            self.near.push(entry);
+            self.up(self.near.len() - 1);
+            if self.near.len() > self.near_limit {
+                self.split();
+            }
+        } else {
+            self.tiers[room as usize].push(room, &mut self.cells, entry);
+        }
+    }
+
+    /// Takes what stood at a cell's place out of its room; the cell is the caller's affair.
+    #[inline]
+    fn take_out(&mut self, cell: Cell) {
+        let index = cell.index as usize;
+        if cell.room == IN_HEAP {
+            self.near.swap_remove(index);
+            if index < self.near.len() {
+                self.restore(index);
+            }
+        } else {
+            let entries = &mut self.tiers[cell.room as usize].entries;
+            entries.swap_remove(index);
+            if let Some(moved) = entries.get(index) {
+                self.cells[moved.slot as usize].index = cell.index;
+            }
+        }
+    }
+
+    /// The heap has grown too large: its farther half goes to the nearest tier, or becomes one.
+    #[cold]
+    fn split(&mut self) {
+        let half = self.near.len() / 2;
+        let (_, middle, _) = self.near.select_nth_unstable_by_key(half, |entry| entry.deadline);
+        let bound = middle.deadline;
+        let may_add = self.tiers.len() < MAX_TIERS;
+        match self.tiers.last_mut() {
+            Some(tier) if tier.entries.len() < TIER || !may_add => tier.bound = bound,
+            _ => self.tiers.push(Tier { bound, entries: std::mem::take(&mut self.spare) }),
+        }
+        let room = self.tiers.len() - 1;
+        let tier = &mut self.tiers[room];
+        for entry in self.near.extract_if(.., |entry| entry.deadline >= bound) {
+            tier.push(room as Room, &mut self.cells, entry);
+        }
+        self.rebuild();
+    }
+
+    /// The heap is empty: fills it from the nearest tier, of a large one with the nearest part.
+    #[cold]
+    fn refill(&mut self) {
+        while let Some(tier) = self.tiers.last_mut() {
+            if tier.entries.len() > 2 * NEAR {
+                let bound = tier.bound;
+                let mut nearest = std::mem::take(&mut self.spare);
+                let pivot = tier.pivot();
+                tier.extract(&mut self.cells, pivot, &mut nearest);
+                if tier.entries.is_empty() {
+                    // All of one deadline.
+                    self.drop_tier();
+                } else if nearest.len() > 2 * NEAR && self.tiers.len() < MAX_TIERS {
+                    let room = self.tiers.len() as Room;
+                    for (index, entry) in nearest.iter().enumerate() {
+                        self.cells[entry.slot as usize] =
+                            Cell { index: index as u32, room, ..self.cells[entry.slot as usize] };
+                    }
+                    self.tiers.push(Tier { bound, entries: nearest });
+                    continue;
+                }
+                self.near.append(&mut nearest);
+                self.keep_spare(nearest);
+            } else {
+                self.near.append(&mut tier.entries);
+                self.drop_tier();
+            }
+            if !self.near.is_empty() {
+                break;
+            }
+        }
+        self.rebuild();
+    }
+
+    /// The nearest tier has been emptied.
+    fn drop_tier(&mut self) {
+        if let Some(tier) = self.tiers.pop() {
+            self.keep_spare(tier.entries);
+        }
+    }
+
+    fn keep_spare(&mut self, entries: Vec<Entry>) {
+        // A crowd's memory goes back.
+        if entries.capacity() > self.spare.capacity() && entries.capacity() <= 2 * TIER {
+            self.spare = entries;
+        }
+    }
+
+    /// Makes a heap of entries in any order.
+    fn rebuild(&mut self) {
+        for (index, entry) in self.near.iter().enumerate() {
+            let cell = &mut self.cells[entry.slot as usize];
+            cell.index = index as u32;
+            cell.room = IN_HEAP;
+        }
+        if self.near.len() > 1 {
+            for at in (0..=(self.near.len() - 2) / ARITY).rev() {
+                self.down(at);
+            }
+        }
+        self.near_limit = 2 * self.near.len().max(NEAR);
     }
 
     fn restore(&mut self, at: usize) {
@@ -104,41 +371,80 @@ impl Heap {
     }
 
     fn up(&mut self, mut at: usize) -> usize {
-        let node = self.nodes[at];
+        let entry = self.near[at];
         while at > 0 {
             let parent = (at - 1) / ARITY;
-            if !node.before(&self.nodes[parent]) {
+            if !entry.before(&self.near[parent]) {
                 break;
             }
-            self.place(at, self.nodes[parent]);
+            self.place(at, self.near[parent]);
             at = parent;
         }
-        self.place(at, node);
+        self.place(at, entry);
         at
     }
 
     fn down(&mut self, mut at: usize) {
-        let node = self.nodes[at];
+        let entry = self.near[at];
         loop {
             let first = at * ARITY + 1;
-            let end = (first + ARITY).min(self.nodes.len());
+            let end = (first + ARITY).min(self.near.len());
             let Some(least) =
-                (first..end).reduce(|a, b| if self.nodes[b].before(&self.nodes[a]) { b } else { a })
+                (first..end).reduce(|a, b| if self.near[b].before(&self.near[a]) { b } else { a })
             else {
                 break;
             };
-            if !self.nodes[least].before(&node) {
+            if !self.near[least].before(&entry) {
                 break;
             }
-            self.place(at, self.nodes[least]);
+            self.place(at, self.near[least]);
             at = least;
         }
-        self.place(at, node);
+        self.place(at, entry);
     }
 
-    fn place(&mut self, at: usize, node: Node) {
-        self.nodes[at] = node;
-        self.positions[node.slot as usize] = at as u32;
+    #[inline]
+    fn place(&mut self, at: usize, entry: Entry) {
+        self.near[at] = entry;
+        self.cells[entry.slot as usize].index = at as u32;
+    }
+}
+
+impl Tier {
+    #[inline]
+    fn push(&mut self, room: Room, cells: &mut [Cell], entry: Entry) {
+        let cell = &mut cells[entry.slot as usize];
+        cell.index = self.entries.len() as u32;
+        cell.room = room;
+        self.entries.push(entry);
+    }
+
+    /// Moves what is due by `last` out, in no order, and begins after it from now on. The cells of what is moved are
+    /// the caller's affair.
+    fn extract(&mut self, cells: &mut [Cell], last: Time, into: &mut Vec<Entry>) {
+        let mut at = 0;
+        while let Some(&entry) = self.entries.get(at) {
+            if entry.deadline > last {
+                at += 1;
+                continue;
+            }
+            into.push(entry);
+            self.entries.swap_remove(at);
+            if let Some(moved) = self.entries.get(at) {
+                cells[moved.slot as usize].index = at as u32;
+            }
+        }
+        self.bound = Time::from_nanos(last.as_nanos().saturating_add(1));
+    }
+
+    /// A deadline with about a tenth of the tier before it, going by a sample. The tier is not empty.
+    fn pivot(&self) -> Time {
+        let mut sample = [Time::NEVER; 64];
+        let step = self.entries.len() / sample.len();
+        for (n, deadline) in sample.iter_mut().enumerate() {
+            *deadline = self.entries[n * step].deadline;
+        }
+        *sample.select_nth_unstable(6).1
     }
 }
 
@@ -177,32 +483,131 @@ mod tests {
         assert_eq!(order, [0, 1, 2, 3]);
     }
 
-    #[test]
-    fn random_arming_moving_and_removing_agrees_with_a_sorted_list() {
-        let mut state = 42_u64;
-        let mut next = |bound: u64| {
+    /// The same from run to run.
+    fn numbers(mut state: u64) -> impl FnMut(u64) -> u64 {
+        move |bound| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 33) % bound
-        };
-        let mut heap = Heap::new();
-        let mut model: Vec<(u64, u32)> = Vec::new();
-        for _ in 0..20_000 {
-            let slot = next(200) as u32;
-            model.retain(|entry| entry.1 != slot);
-            if next(3) == 0 {
-                heap.remove(slot);
-            } else {
-                let deadline = next(500);
-                heap.set(slot, at(deadline));
-                model.push((deadline, slot));
+        }
+    }
+
+    impl Heap {
+        /// Every timer stands where its cell says, and on the right side of every bound.
+        fn check(&self) {
+            let mut count = self.near.len();
+            for (index, entry) in self.near.iter().enumerate() {
+                let cell = self.cells[entry.slot as usize];
+                assert_eq!((cell.room, cell.index as usize), (IN_HEAP, index));
+                assert!(index == 0 || !entry.before(&self.near[(index - 1) / ARITY]));
+                assert!(self.tiers.iter().all(|tier| entry.deadline < tier.bound));
             }
-            assert_eq!(heap.len(), model.len());
-            let least = model.iter().map(|entry| entry.0).min();
-            assert_eq!(heap.first().map(|(deadline, _)| deadline.as_nanos()), least);
+            for (room, tier) in self.tiers.iter().enumerate() {
+                count += tier.entries.len();
+                for (index, entry) in tier.entries.iter().enumerate() {
+                    let cell = self.cells[entry.slot as usize];
+                    assert_eq!((cell.room as usize, cell.index as usize), (room, index));
+                    assert!(tier.bound <= entry.deadline);
+                    assert!(self.tiers[..room].iter().all(|farther| entry.deadline < farther.bound));
+                }
+            }
+            assert_eq!(self.len(), count);
+            assert_eq!(self.cells.iter().filter(|cell| cell.room != NOWHERE).count(), count);
+            assert!(self.tiers.len() <= MAX_TIERS);
+        }
+    }
+
+    /// Does at random what a loop does, with time going on, and compares it with a list.
+    fn agree_with_a_list(seed: u64, slots: u64, reach: impl Fn(&mut dyn FnMut(u64) -> u64) -> u64) {
+        let mut next = numbers(seed);
+        let mut heap = Heap::new();
+        // In the order of arming.
+        let mut model: Vec<(u64, u32)> = Vec::new();
+        let mut now = 0;
+        for step in 0..6_000_u64 {
+            let slot = next(slots) as u32;
+            let armed = model.iter().any(|entry| entry.1 == slot);
+            assert_eq!((heap.is_armed(slot), heap.deadline(slot).is_some()), (armed, armed));
+            match next(16) {
+                0 => {
+                    now += next(reach(&mut next) + 1);
+                    let mut due = Vec::new();
+                    heap.take_due(at(now), &mut due);
+                    let mut expected: Vec<_> = model.iter().copied().filter(|entry| entry.0 <= now).collect();
+                    expected.sort_by_key(|entry| entry.0);
+                    let due: Vec<_> = due.iter().map(|entry| (entry.deadline.as_nanos(), entry.slot)).collect();
+                    assert_eq!(due, expected);
+                    model.retain(|entry| entry.0 > now);
+                }
+                1..=3 => {
+                    assert_eq!(heap.remove(slot), armed);
+                    model.retain(|entry| entry.1 != slot);
+                }
+                _ => {
+                    let deadline = now + reach(&mut next);
+                    heap.set(slot, at(deadline));
+                    model.retain(|entry| entry.1 != slot);
+                    model.push((deadline, slot));
+                }
+            }
+            if step % 5 == 0 {
+                let least = model.iter().map(|entry| entry.0).min();
+                assert_eq!(heap.first().map(|(deadline, _)| deadline.as_nanos()), least);
+            }
+            if step % 50 == 0 {
+                heap.check();
+            }
         }
         // The model's order of insertion is the order of arming, so a stable sort gives the exact sequence.
         model.sort_by_key(|entry| entry.0);
         let rest: Vec<(u64, u32)> = std::iter::from_fn(|| pop(&mut heap)).collect();
         assert_eq!(rest, model);
+        heap.check();
+    }
+
+    #[test]
+    fn random_arming_moving_removing_and_firing_agrees_with_a_sorted_list() {
+        for seed in 0..3 {
+            agree_with_a_list(seed, 1_500, |next| next(500));
+            agree_with_a_list(seed, 1_500, |next| next(3_000_000_000));
+        }
+        agree_with_a_list(7, 30, |next| next(40));
+    }
+
+    #[test]
+    fn near_and_far_timers_one_duration_and_one_deadline_agree_with_a_sorted_list() {
+        agree_with_a_list(1, 1_000, |next| 1 << next(62));
+        agree_with_a_list(2, 1_000, |_| 1_000);
+        agree_with_a_list(3, 1_000, |_| 0);
+    }
+
+    #[test]
+    fn timers_that_come_nearer_and_nearer_make_few_tiers() {
+        let mut heap = Heap::new();
+        for slot in 0..100_000_u32 {
+            heap.set(slot, at(u64::from(1_000_000 - slot)));
+            // What is far goes again, so that no tier is large for long.
+            if slot >= 200 {
+                assert!(heap.remove(slot - 200));
+            }
+        }
+        heap.check();
+        assert_eq!(heap.first(), Some((at(900_001), 99_999)));
+        heap.set(5, Time::NEVER);
+        assert_eq!(std::iter::from_fn(|| pop(&mut heap)).last(), Some((u64::MAX, 5)));
+    }
+
+    #[test]
+    fn a_thousand_of_one_deadline_fire_at_once_and_in_order() {
+        let mut heap = Heap::new();
+        for slot in (0..1_000).rev() {
+            heap.set(slot, at(7));
+            heap.first();
+        }
+        let mut due = Vec::new();
+        heap.take_due(at(6), &mut due);
+        assert_eq!(due, []);
+        heap.take_due(at(7), &mut due);
+        assert!(due.iter().map(|entry| entry.slot).eq((0..1_000).rev()));
+        assert_eq!((heap.len(), heap.first()), (0, None));
     }
 }

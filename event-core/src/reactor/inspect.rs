@@ -171,10 +171,7 @@ impl LoopHandle {
         self.activate_list(first, |core, key| {
             let Some(slot) = core.slots.get(key) else { return Ready::empty() };
             let waits_for = Ready::from_bits_truncate(slot.wanted().bits());
-            let timeout = match core.heap.deadline(key.index) {
-                Some(_) => Ready::TIMEOUT,
-                None => Ready::empty(),
-            };
+            let timeout = if core.heap.is_armed(key.index) { Ready::TIMEOUT } else { Ready::empty() };
             ready & (waits_for | timeout)
         })
     }
@@ -221,7 +218,7 @@ impl LoopHandle {
         let is_one = |key: &Key| {
             let Some(slot) = core.slots.get(*key) else { return false };
             let in_use = slot.flags.intersects(Flags::ADDED | Flags::QUEUED | Flags::LATER);
-            slot.kind != Kind::Remote && (in_use || core.heap.deadline(key.index).is_some())
+            slot.kind != Kind::Remote && (in_use || core.heap.is_armed(key.index))
         };
         core.slots.keys().into_iter().filter(is_one).map(EventId).collect()
     }

@@ -22,6 +22,7 @@ use crate::clock::Time;
 use crate::common_timeout::Timers;
 use crate::error::Error;
 use crate::fdmap::FdMap;
+use crate::heap::Entry;
 use crate::interest::{Features, Ready};
 use crate::queue::Queues;
 use crate::remote::Shared;
@@ -63,7 +64,7 @@ pub(crate) struct Core {
     /// The first event of each signal, by slot index.
     signals: Vec<(i32, u32)>,
     /// Reused by each turn for the timers that are due.
-    due: Vec<(Key, Time)>,
+    due: Vec<Entry>,
     /// How many events there have been at most.
     marks: Marks,
 }
@@ -290,7 +291,7 @@ impl LoopHandle {
     /// When the next timer is due, or now if work is queued or the kernel is still to be told of an interest; `None` if
     /// neither.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let core = self.reactor.core.borrow();
+        let mut core = self.reactor.core.borrow_mut();
         let queued = core.queues.most_urgent().is_some() || core.later_live > 0 || !core.dirty.is_empty();
         if queued || !self.reactor.flush_list.borrow().is_empty() {
             return Some(self.to_instant(self.reactor.now.get()));

@@ -170,7 +170,7 @@ impl LoopHandle {
         if slot.flags.contains(Flags::LATER) {
             pending |= slot.later;
         }
-        if core.heap.deadline(id.0.index).is_some() {
+        if core.heap.is_armed(id.0.index) {
             pending |= Ready::TIMEOUT;
         }
         if slot.flags.contains(Flags::ADDED) {
@@ -472,7 +472,7 @@ impl Reactor {
             _ => {
                 queued
                     || slot.flags.contains(Flags::ADDED) && slot.waits()
-                    || heap.deadline(key.index).is_some()
+                    || heap.is_armed(key.index)
             }
         } && !slot.flags.contains(Flags::BACKGROUND);
         if slot.flags.contains(Flags::COUNTED) != counts {

@@ -6,6 +6,7 @@ use bitflags::bitflags;
 
 use crate::clock::Time;
 use crate::error::Error;
+use crate::heap::Entry;
 use crate::interest::{Interest, Ready, Report, What};
 use crate::queue::Activation;
 use crate::reactor::{Callback, Core, EventId, Flags, Kind, LoopHandle, Reactor, Slot, Uses, When};
@@ -160,7 +161,7 @@ impl LoopHandle {
 
     /// How long the loop may wait, as it stands.
     fn next_wait(&self, nonblock: bool) -> Option<Duration> {
-        match self.reactor.core.borrow().heap.first() {
+        match self.reactor.core.borrow_mut().heap.first() {
             _ if nonblock => Some(Duration::ZERO),
             Some((deadline, _)) => Some(deadline.since(self.clock())),
             None => None,
@@ -508,39 +509,28 @@ impl Core {
     /// Queues the events whose timeout has passed.
     fn collect_due(&mut self, now: Time) {
         let mut due = std::mem::take(&mut self.due);
-        while let Some((deadline, index)) = self.heap.first() {
-            if deadline > now {
-                break;
-            }
-            let Some(key) = self.slots.key_at(index) else {
-                self.heap.remove(index);
-                continue;
-            };
-            if let Some(Slot { callback: Callback::Source(source), .. }) = self.slots.get(key) {
+        self.heap.take_due(now, &mut due);
+        // All are out by now: a persistent timer of no length would be due again at once.
+        for &Entry { deadline, slot: index, .. } in &due {
+            let Some((key, slot)) = self.slots.at_mut(index) else { continue };
+            if let Callback::Source(source) = &slot.callback {
                 let true_deadline = source.deadline();
                 if true_deadline > now && true_deadline != Time::NEVER {
                     self.heap.set(index, true_deadline);
                     continue;
                 }
             }
-            self.heap.remove(index);
-            due.push((key, deadline));
-        }
-        // Re-armed only now: a persistent timer of no length would be due again at once.
-        for &(key, deadline) in &due {
-            let Some(slot) = self.slots.get(key) else { continue };
-            let persists = slot.what.contains(What::PERSIST);
-            let ready_too = slot.flags.contains(Flags::QUEUED)
-                && slot.active.intersects(Ready::READ | Ready::WRITE | Ready::CLOSED | Ready::SIGNAL);
-            if let (true, Some(interval)) = (persists, slot.interval) {
+            if let (true, Some(interval)) = (slot.what.contains(What::PERSIST), slot.interval) {
                 let next = deadline.after(interval.duration());
                 let next = if next <= now { now.after(interval.duration()) } else { next };
-                self.heap.rearm(key.index, next);
+                let ready_too = slot.flags.contains(Flags::QUEUED)
+                    && slot.active.intersects(Ready::READ | Ready::WRITE | Ready::CLOSED | Ready::SIGNAL);
                 if ready_too {
                     // Ready beats due: one call, and the timer starts anew.
-                    self.heap.rearm(key.index, now.after(interval.duration()));
+                    self.heap.rearm(index, now.after(interval.duration()));
                     continue;
                 }
+                self.heap.rearm(index, next);
             }
             self.activate(key, Ready::TIMEOUT, 0);
         }
@@ -604,7 +594,7 @@ impl Core {
         } else if slot.what.contains(What::PERSIST) {
             if let Some(interval) = slot.interval
                 && !ready.contains(Ready::TIMEOUT)
-                && self.heap.deadline(key.index).is_some()
+                && self.heap.is_armed(key.index)
             {
                 self.heap.rearm(key.index, reactor.now.get().after(interval.duration()));
             }
