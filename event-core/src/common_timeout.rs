@@ -6,9 +6,17 @@ use std::time::Duration;
 use crate::clock::Time;
 use crate::error::Error;
 use crate::heap::{Entry, Heap};
+use crate::slots::Key;
 
 /// At most so many queues a loop, libevent's number: each may have an entry in the heap.
 const MAX_QUEUES: u32 = 256;
+
+/// So many timers that one callback arms are each counted from a reading of the clock of their own: more than most
+/// callbacks arm. Only what one arms beyond them shares readings.
+const EXACT: u32 = 16;
+
+/// So many timers share a reading of the clock, which costs more than everything else about arming one.
+const SHARE: usize = 8;
 
 /// No slot, no queue.
 const NONE: u32 = u32::MAX;
@@ -83,6 +91,20 @@ pub(crate) struct Timers {
     nodes: Vec<Node>,
     /// 0 until the first common timeout is asked for.
     owner: u64,
+    /// How many timers the running callback has armed.
+    armed: u32,
+    /// Those of them that wait for a reading of the clock, in the order of arming. Only the last entry of a slot counts.
+    promised: Vec<Promise>,
+}
+
+/// A timer that is armed but whose deadline is not known yet. The clock is read when there are `SHARE`, when somebody
+/// wants to know a deadline, or when the callback ends: never before the call that armed it, so it is never early.
+#[derive(Clone, Copy, Debug)]
+struct Promise {
+    /// As the heap calls it, or `NONE` if it was taken back.
+    id: u32,
+    seq: u32,
+    after: Duration,
 }
 
 impl Timers {
@@ -111,9 +133,71 @@ impl Timers {
         common.owner == self.owner
     }
 
+    /// Arms the slot's timer by itself, or moves it, counted from now, in a callback. Tells whether it was armed. It may
+    /// not stand in a queue.
+    #[inline]
+    pub(crate) fn set_in_callback(&mut self, slot: u32, after: Duration, clock: impl Fn() -> Time) -> bool {
+        if self.armed < EXACT {
+            self.armed += 1;
+            return self.heap.set(in_heap(slot), clock().after(after));
+        }
+        let (id, seq) = (in_heap(slot), self.heap.take_seq());
+        let was_armed = self.heap.promise(id);
+        self.promised.push(Promise { id, seq, after });
+        if self.promised.len() == SHARE {
+            self.keep_promises(clock);
+        }
+        was_armed
+    }
+
+    /// No callback runs any more, or the next one is about to.
+    #[inline]
+    pub(crate) fn callback_ended(&mut self, clock: impl Fn() -> Time) {
+        if self.armed > 0 {
+            self.armed = 0;
+            self.keep_promises(clock);
+        }
+    }
+
+    /// Sets the deadlines that are not known yet. To be called before deadlines are asked for.
+    #[inline]
+    pub(crate) fn keep_promises(&mut self, clock: impl Fn() -> Time) {
+        if self.promised.is_empty() {
+            return;
+        }
+        let now = clock();
+        for &Promise { id, seq, after } in &self.promised {
+            if id != NONE {
+                self.heap.set_in_order(id, now.after(after), seq);
+            }
+        }
+        self.promised.clear();
+    }
+
+    /// The slot's timer is disarmed, or armed by another call.
+    #[inline]
+    fn take_back(&mut self, slot: u32) {
+        for promise in &mut self.promised {
+            if promise.id == in_heap(slot) {
+                promise.id = NONE;
+            }
+        }
+    }
+
+    /// See the heap's. Such a timer does not stand in a queue.
+    #[inline]
+    pub(crate) fn is_alone(&self, key: Key) -> bool {
+        self.heap.is_alone(in_heap(key.index), key.generation)
+    }
+
+    pub(crate) fn set_alone(&mut self, slot: u32, generation: Option<u32>) {
+        self.heap.set_alone(in_heap(slot), generation);
+    }
+
     /// Arms the slot's timer by itself, or moves it; either way it is now the last of its deadline.
     #[inline]
     pub(crate) fn set(&mut self, slot: u32, deadline: Time) {
+        self.take_back(slot);
         if !self.nodes.is_empty() {
             self.leave(slot);
             if let Some(node) = self.nodes.get_mut(slot as usize) {
@@ -132,23 +216,26 @@ impl Timers {
     /// Arms the slot's timer anew where it was armed last: by itself, or in the same queue.
     #[inline]
     pub(crate) fn rearm(&mut self, slot: u32, deadline: Time) {
+        self.take_back(slot);
         match self.nodes.get(slot as usize) {
             Some(&Node { home, .. }) if home != NONE => {
                 self.leave(slot);
                 self.enter(slot, home, deadline);
             }
-            _ => self.heap.set(in_heap(slot), deadline),
+            _ => _ = self.heap.set(in_heap(slot), deadline),
         }
     }
 
     /// Disarms the slot's timer; tells whether it was armed.
     #[inline]
     pub(crate) fn remove(&mut self, slot: u32) -> bool {
+        self.take_back(slot);
         self.heap.remove(in_heap(slot)) || !self.nodes.is_empty() && self.leave(slot)
     }
 
     #[inline]
     pub(crate) fn deadline(&self, slot: u32) -> Option<Time> {
+        debug_assert!(self.promised.iter().all(|promise| promise.id != in_heap(slot)));
         let alone = self.heap.deadline(in_heap(slot));
         if self.nodes.is_empty() {
             return alone;
@@ -165,6 +252,7 @@ impl Timers {
     /// The nearest deadline and its slot.
     #[inline]
     pub(crate) fn first(&mut self) -> Option<(Time, u32)> {
+        debug_assert!(self.promised.is_empty());
         let (deadline, id) = self.heap.first()?;
         let slot = id.checked_sub(MAX_QUEUES + 1).unwrap_or_else(|| self.queues[id as usize].first);
         Some((deadline, slot))
@@ -172,6 +260,7 @@ impl Timers {
 
     /// Disarms the timers whose deadline has passed and appends them in their order.
     pub(crate) fn take_due(&mut self, now: Time, due: &mut Vec<Entry>) {
+        debug_assert!(self.promised.is_empty());
         if self.queues.iter().any(|queue| queue.len > 0) {
             while let Some((deadline, slot)) = self.first().filter(|first| first.0 <= now) {
                 self.remove(slot);
@@ -233,7 +322,7 @@ impl Timers {
             None => {
                 queue.first = next;
                 match self.nodes.get(next as usize) {
-                    Some(first) => self.heap.set_in_order(home, first.deadline, first.seq),
+                    Some(first) => _ = self.heap.set_in_order(home, first.deadline, first.seq),
                     None => _ = self.heap.remove(home),
                 }
             }

@@ -59,6 +59,8 @@ impl Entry {
 type Room = u8;
 const NOWHERE: Room = u8::MAX;
 const IN_HEAP: Room = u8::MAX - 1;
+/// Armed, but without a deadline yet; see `promise`.
+const PROMISED: Room = u8::MAX - 2;
 
 /// What is known of a slot's timer. All that adding and cancelling one needs lies here, so that neither looks at the
 /// slot itself, which is several times as large.
@@ -68,11 +70,11 @@ struct Cell {
     index: u32,
     generation: u32,
     room: Room,
-    /// See `set_quick`.
-    quick: bool,
+    /// See `set_alone`.
+    alone: bool,
 }
 
-const FREE: Cell = Cell { index: 0, generation: 0, room: NOWHERE, quick: false };
+const FREE: Cell = Cell { index: 0, generation: 0, room: NOWHERE, alone: false };
 
 /// Timers that are due no earlier than `bound`, in no order. A tier that is nearer ends where this one begins.
 #[derive(Debug)]
@@ -105,11 +107,12 @@ impl Heap {
         Heap { near_limit: 2 * NEAR, ..Heap::default() }
     }
 
-    /// Arms the slot's timer, or moves it if it is armed; either way it is now the last of its deadline.
+    /// Arms the slot's timer, or moves it if it is armed; either way it is now the last of its deadline. Tells whether
+    /// it was armed.
     #[inline]
-    pub(crate) fn set(&mut self, slot: u32, deadline: Time) {
+    pub(crate) fn set(&mut self, slot: u32, deadline: Time) -> bool {
         let seq = self.take_seq();
-        self.set_in_order(slot, deadline, seq);
+        self.set_in_order(slot, deadline, seq)
     }
 
     /// The next place in the order of arming.
@@ -122,7 +125,7 @@ impl Heap {
 
     /// Like `set`, in a place that `take_seq` gave earlier.
     #[inline]
-    pub(crate) fn set_in_order(&mut self, slot: u32, deadline: Time, seq: u32) {
+    pub(crate) fn set_in_order(&mut self, slot: u32, deadline: Time, seq: u32) -> bool {
         let entry = Entry { deadline, seq, slot };
         let room = self.room_for(deadline);
         if self.cells.len() <= slot as usize {
@@ -142,6 +145,23 @@ impl Heap {
         } else {
             self.tiers[room as usize].entries[cell.index as usize] = entry;
         }
+        cell.room != NOWHERE
+    }
+
+    /// Arms the slot's timer, if it is not armed, with a deadline that is yet to be set. Until then neither `first` nor
+    /// `take_due` nor `deadline` may be asked. Tells whether it was armed.
+    #[inline]
+    pub(crate) fn promise(&mut self, slot: u32) -> bool {
+        if self.cells.len() <= slot as usize {
+            self.grow(slot);
+        }
+        let cell = &mut self.cells[slot as usize];
+        let armed = cell.room != NOWHERE;
+        if !armed {
+            cell.room = PROMISED;
+            self.len += 1;
+        }
+        armed
     }
 
     /// Disarms the slot's timer; tells whether it was armed.
@@ -166,7 +186,7 @@ impl Heap {
     pub(crate) fn deadline(&self, slot: u32) -> Option<Time> {
         let cell = self.cells.get(slot as usize)?;
         let room = match cell.room {
-            NOWHERE => return None,
+            NOWHERE | PROMISED => return None,
             IN_HEAP => &self.near,
             tier => &self.tiers[tier as usize].entries,
         };
@@ -187,19 +207,20 @@ impl Heap {
         self.len
     }
 
-    /// Whether `set_quick` was called for the key, and not since then for its slot with `None`.
+    /// Whether `set_alone` was called with this generation, and nothing has taken it back.
     #[inline]
-    pub(crate) fn is_quick(&self, slot: u32, generation: u32) -> bool {
-        self.cells.get(slot as usize).is_some_and(|cell| cell.quick && cell.generation == generation)
+    pub(crate) fn is_alone(&self, slot: u32, generation: u32) -> bool {
+        self.cells.get(slot as usize).is_some_and(|cell| cell.alone && cell.generation == generation)
     }
 
-    /// Notes of a slot that its timer alone says what becomes of it, and its generation, or takes that back.
-    pub(crate) fn set_quick(&mut self, slot: u32, generation: Option<u32>) {
+    /// Notes that the slot's timer alone says what becomes of the slot, and the slot's generation; or takes that back, as
+    /// does `take_due`.
+    pub(crate) fn set_alone(&mut self, slot: u32, generation: Option<u32>) {
         if self.cells.len() <= slot as usize {
             self.grow(slot);
         }
         let cell = &mut self.cells[slot as usize];
-        cell.quick = generation.is_some();
+        cell.alone = generation.is_some();
         cell.generation = generation.unwrap_or_default();
     }
 
@@ -209,6 +230,7 @@ impl Heap {
             match self.near.first() {
                 Some(&first) if first.deadline <= now => {
                     self.remove(first.slot);
+                    self.cells[first.slot as usize].alone = false;
                     due.push(first);
                 }
                 _ => break,
@@ -233,7 +255,7 @@ impl Heap {
         let taken = &mut due[from..];
         self.len -= taken.len();
         for entry in &*taken {
-            self.cells[entry.slot as usize].room = NOWHERE;
+            self.cells[entry.slot as usize] = FREE;
         }
         taken.sort_unstable_by(Entry::order);
     }
@@ -274,7 +296,7 @@ impl Heap {
             if index < self.near.len() {
                 self.restore(index);
             }
-        } else {
+        } else if cell.room != PROMISED {
             let entries = &mut self.tiers[cell.room as usize].entries;
             entries.swap_remove(index);
             if let Some(moved) = entries.get(index) {
@@ -529,7 +551,8 @@ mod tests {
             assert_eq!((heap.is_armed(slot), heap.deadline(slot).is_some()), (armed, armed));
             match next(16) {
                 0 => {
-                    now += next(reach(&mut next) + 1);
+                    let most = reach(&mut next);
+                    now += next(most + 1);
                     let mut due = Vec::new();
                     heap.take_due(at(now), &mut due);
                     let mut expected: Vec<_> = model.iter().copied().filter(|entry| entry.0 <= now).collect();

@@ -52,6 +52,12 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
+    /// Whether events are counted.
+    #[inline]
+    pub(super) fn are_kept(&self) -> bool {
+        self.on
+    }
+
     /// An activation was queued.
     #[inline]
     pub(super) fn activated(&mut self, kind: Kind) {
@@ -165,7 +171,8 @@ impl Core {
             let Some(slot) = self.slots.get(key).filter(|slot| slot.kind != Kind::Remote) else { continue };
             active += usize::from(slot.flags.contains(Flags::QUEUED));
             active += usize::from(slot.flags.contains(Flags::LATER));
-            added += usize::from(slot.flags.contains(Flags::ADDED));
+            let armed = slot.flags.contains(Flags::ALONE) && self.heap.is_armed(key.index);
+            added += usize::from(armed || slot.flags.contains(Flags::ADDED));
         }
         // The marks, where they are kept, are the same counts.
         debug_assert!(!self.marks.on || (active, added) == (self.marks.active.now, self.marks.added.now));

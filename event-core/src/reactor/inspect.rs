@@ -89,6 +89,7 @@ impl LoopHandle {
     #[doc(alias = "event_get_assignment")]
     pub fn event_info(&self, id: EventId) -> Option<EventInfo> {
         let pending = self.pending(id);
+        // Known from here on.
         let deadline = self.deadline(id);
         let core = self.reactor.core.borrow();
         let slot = core.slots.get(id.0)?;

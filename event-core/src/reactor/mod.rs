@@ -8,6 +8,7 @@ mod inspect;
 mod measure;
 mod ops;
 mod slot;
+mod timers;
 mod turn;
 mod watchers;
 
@@ -291,6 +292,7 @@ impl LoopHandle {
     /// When the next timer is due, or now if work is queued or the kernel is still to be told of an interest; `None` if
     /// neither.
     pub fn next_deadline(&self) -> Option<Instant> {
+        self.keep_promises();
         let mut core = self.reactor.core.borrow_mut();
         let queued = core.queues.most_urgent().is_some() || core.later_live > 0 || !core.dirty.is_empty();
         if queued || !self.reactor.flush_list.borrow().is_empty() {

@@ -27,7 +27,13 @@ impl LoopHandle {
     /// - `Error::LoopGone`, `Error::Forked`.
     #[doc(alias = "event_add")]
     pub fn add(&self, id: EventId, timeout: Option<Duration>) -> Result<(), Error> {
-        self.add_with(id, timeout, |timers, clock, timeout| timers.set(id.0.index, clock.after(timeout)))
+        self.check()?;
+        if timeout.is_some_and(|after| self.add_alone(id, after)) {
+            return Ok(());
+        }
+        self.add_with(id, timeout, |timers, clock, timeout| timers.set(id.0.index, clock.after(timeout)))?;
+        self.reactor.core.borrow_mut().leave_alone(id.0);
+        Ok(())
     }
 
     /// Like `add`; `arm` sets the event's timer.
@@ -42,6 +48,7 @@ impl LoopHandle {
         let mut lost = Vec::new();
         let added = {
             let mut core = self.reactor.core.borrow_mut();
+            core.settle(id.0);
             let slot = core.slots.get(id.0).ok_or(Error::Stale)?;
             let added = if slot.flags.contains(Flags::ADDED) {
                 Ok(())
@@ -50,7 +57,9 @@ impl LoopHandle {
             };
             if let (Some(timeout), Ok(())) = (timeout, &added) {
                 let core = &mut *core;
-                arm(&mut core.heap, self.clock(), timeout);
+                let now = self.clock();
+                core.heap.keep_promises(|| now);
+                arm(&mut core.heap, now, timeout);
                 if let Some(slot) = core.slots.get_mut(id.0) {
                     slot.interval = Some(Interval::new(timeout));
                     if slot.active == Ready::TIMEOUT && slot.flags.contains(Flags::QUEUED) {
@@ -79,6 +88,9 @@ impl LoopHandle {
     #[doc(alias = "event_del")]
     pub fn del(&self, id: EventId) -> Result<(), Error> {
         self.check()?;
+        if self.del_alone(id) {
+            return Ok(());
+        }
         {
             let mut core = self.reactor.core.borrow_mut();
             if !core.slots.contains(id.0) {
@@ -150,6 +162,7 @@ impl LoopHandle {
     pub fn remove_timer(&self, id: EventId) -> Result<(), Error> {
         self.check()?;
         let mut core = self.reactor.core.borrow_mut();
+        core.settle(id.0);
         let slot = core.slots.get_mut(id.0).ok_or(Error::Stale)?;
         slot.interval = None;
         core.heap.remove(id.0.index);
@@ -185,6 +198,7 @@ impl LoopHandle {
     /// When the event's timeout passes; `None` without one and for a stale id.
     #[doc(alias = "event_pending")]
     pub fn deadline(&self, id: EventId) -> Option<Instant> {
+        self.keep_promises();
         let core = self.reactor.core.borrow();
         core.slots.get(id.0)?;
         core.heap.deadline(id.0.index).map(|deadline| self.to_instant(deadline))
@@ -224,6 +238,7 @@ impl LoopHandle {
         self.check()?;
         {
             let mut core = self.reactor.core.borrow_mut();
+            core.settle(id.0);
             let slot = core.slots.get_mut(id.0).ok_or(Error::Stale)?;
             slot.flags.set(Flags::BACKGROUND, background);
             self.recount(&mut core, id.0);
@@ -318,7 +333,9 @@ impl LoopHandle {
             Kind::Mailbox | Kind::Remote => slot.flags.insert(Flags::BACKGROUND),
             Kind::Fd => {}
         }
-        core.slots.insert(slot).map(EventId).ok_or(Error::Invalid("too many events"))
+        let key = core.slots.insert(slot).ok_or(Error::Invalid("too many events"))?;
+        core.leave_alone(key);
+        Ok(EventId(key))
     }
 
     /// Takes a slot out, with everything that stands for it elsewhere. The caller drops it with nothing borrowed.
@@ -561,6 +578,7 @@ impl Core {
 
     /// Deletes an event everywhere but from the slab.
     fn unregister(&mut self, sys: &dyn Sys, key: Key, tell_kernel: bool) {
+        self.settle(key);
         self.unregister_io(sys, key, tell_kernel);
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.interval = None;
@@ -718,6 +736,7 @@ impl Core {
     /// Queues an activation for this pass, or merges it into the one that is queued. `deliveries` is how often a signal
     /// came, and 0 for every other reason.
     pub(super) fn activate(&mut self, key: Key, ready: Ready, deliveries: u16) {
+        self.settle(key);
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.active |= ready;
         slot.deliveries = slot.deliveries.saturating_add(deliveries);
@@ -729,6 +748,7 @@ impl Core {
     }
 
     fn activate_later(&mut self, key: Key, ready: Ready) -> Result<(), Error> {
+        self.settle(key);
         let slot = self.slots.get_mut(key).ok_or(Error::Stale)?;
         slot.later |= ready;
         if !slot.flags.contains(Flags::LATER) {

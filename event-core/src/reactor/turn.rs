@@ -52,6 +52,7 @@ struct Running<'a>(&'a LoopHandle);
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.reactor.running.set(false);
+        self.0.callback_ended();
         self.0.reactor.waiting.set(false);
         self.0.reactor.running_event.set(None);
     }
@@ -161,6 +162,7 @@ impl LoopHandle {
 
     /// How long the loop may wait, as it stands.
     fn next_wait(&self, nonblock: bool) -> Option<Duration> {
+        self.keep_promises();
         match self.reactor.core.borrow_mut().heap.first() {
             _ if nonblock => Some(Duration::ZERO),
             Some((deadline, _)) => Some(deadline.since(self.clock())),
@@ -513,6 +515,7 @@ impl Core {
         // All are out by now: a persistent timer of no length would be due again at once.
         for &Entry { deadline, slot: index, .. } in &due {
             let Some((key, slot)) = self.slots.at_mut(index) else { continue };
+            slot.settle_due();
             if let Callback::Source(source) = &slot.callback {
                 let true_deadline = source.deadline();
                 if true_deadline > now && true_deadline != Time::NEVER {
@@ -553,6 +556,7 @@ impl Core {
     /// The next activation to run, and its priority: of the most urgent queue that holds one, unless a batch is under
     /// way that is of another.
     fn next(&mut self, reactor: &Reactor, chosen: Option<usize>) -> Option<(usize, Run)> {
+        self.heap.callback_ended(|| reactor.sys.now());
         loop {
             let urgent = self.queues.most_urgent()?;
             if chosen.is_some_and(|of| of != urgent) {
