@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::clock::Time;
+use crate::clock::{Time, nanos};
 use crate::error::Error;
-use crate::heap::{Entry, Heap};
+use crate::heap::{Entry, Heap, NO_SLOT, Promise};
 use crate::slots::Key;
 
 /// At most so many queues a loop, libevent's number: each may have an entry in the heap.
@@ -91,20 +91,13 @@ pub(crate) struct Timers {
     nodes: Vec<Node>,
     /// 0 until the first common timeout is asked for.
     owner: u64,
-    /// How many timers the running callback has armed.
+    /// How many timers the running callback has armed, up to `EXACT`.
     armed: u32,
-    /// Those of them that wait for a reading of the clock, in the order of arming. Only the last entry of a slot counts.
-    promised: Vec<Promise>,
-}
-
-/// A timer that is armed but whose deadline is not known yet. The clock is read when there are `SHARE`, when somebody
-/// wants to know a deadline, or when the callback ends: never before the call that armed it, so it is never early.
-#[derive(Clone, Copy, Debug)]
-struct Promise {
-    /// As the heap calls it, or `NONE` if it was taken back.
-    id: u32,
-    seq: u32,
-    after: Duration,
+    /// Those of the running callback that wait for a reading of the clock, in the order of arming. The clock is read when
+    /// there are `SHARE`, when somebody wants to know a deadline, or when the callback ends: never before the call that
+    /// armed one, so none is early.
+    promised: [Promise; SHARE],
+    promises: usize,
 }
 
 impl Timers {
@@ -133,21 +126,58 @@ impl Timers {
         common.owner == self.owner
     }
 
-    /// Arms the slot's timer by itself, or moves it, counted from now, in a callback. Tells whether it was armed. It may
-    /// not stand in a queue.
+    /// Whether the running callback has armed so many timers that more share a reading of the clock.
     #[inline]
-    pub(crate) fn set_in_callback(&mut self, slot: u32, after: Duration, clock: impl Fn() -> Time) -> bool {
-        if self.armed < EXACT {
-            self.armed += 1;
-            return self.heap.set(in_heap(slot), clock().after(after));
+    pub(crate) fn is_sharing(&self) -> bool {
+        self.armed == EXACT
+    }
+
+    /// A callback has armed a timer by a reading of its own.
+    pub(crate) fn armed_one(&mut self) {
+        self.armed = (self.armed + 1).min(EXACT);
+    }
+
+    /// While `is_sharing`: arms the timer of a slot that is alone. Tells whether it was armed; `None` if the slot is not
+    /// alone.
+    #[inline]
+    pub(crate) fn promise_alone(&mut self, key: Key, after: Duration) -> Option<bool> {
+        let slot = in_heap(key.index);
+        let was_armed = self.heap.promise_alone(slot, key.generation)?;
+        if let Some(promise) = self.promised.get_mut(self.promises) {
+            *promise = Promise { after: nanos(after), slot };
+            self.promises += 1;
         }
-        let (id, seq) = (in_heap(slot), self.heap.take_seq());
-        let was_armed = self.heap.promise(id);
-        self.promised.push(Promise { id, seq, after });
-        if self.promised.len() == SHARE {
-            self.keep_promises(clock);
+        Some(was_armed)
+    }
+
+    /// Whether `keep_promises` must be called before `promise_alone` is.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.promises == SHARE
+    }
+
+    /// Disarms the timer of a slot that is alone. Tells whether it was armed; `None` if the slot is not alone.
+    #[inline]
+    pub(crate) fn remove_alone(&mut self, key: Key) -> Option<bool> {
+        let was_armed = self.heap.remove_alone(in_heap(key.index), key.generation)?;
+        self.take_back(key.index);
+        Some(was_armed)
+    }
+
+    /// Arms the timer of a slot that is alone. Tells whether it was armed; `None` if the slot is not alone.
+    pub(crate) fn arm_alone(&mut self, key: Key, after: Duration, clock: impl Fn() -> Time) -> Option<bool> {
+        let slot = in_heap(key.index);
+        if !self.heap.is_alone(slot, key.generation) {
+            return None;
         }
-        was_armed
+        let now = clock();
+        self.keep_promises(|| now);
+        Some(self.heap.set(slot, now.after(after)))
+    }
+
+    /// See the heap's. Such a timer does not stand in a queue.
+    pub(crate) fn set_alone(&mut self, slot: u32, generation: Option<u32>) {
+        self.heap.set_alone(in_heap(slot), generation);
     }
 
     /// No callback runs any more, or the next one is about to.
@@ -162,36 +192,27 @@ impl Timers {
     /// Sets the deadlines that are not known yet. To be called before deadlines are asked for.
     #[inline]
     pub(crate) fn keep_promises(&mut self, clock: impl Fn() -> Time) {
-        if self.promised.is_empty() {
-            return;
+        if self.promises > 0 {
+            self.keep_promises_at(clock());
         }
-        let now = clock();
-        for &Promise { id, seq, after } in &self.promised {
-            if id != NONE {
-                self.heap.set_in_order(id, now.after(after), seq);
-            }
-        }
-        self.promised.clear();
+    }
+
+    #[inline(never)]
+    fn keep_promises_at(&mut self, now: Time) {
+        self.heap.keep(&self.promised[..self.promises], now);
+        self.promises = 0;
     }
 
     /// The slot's timer is disarmed, or armed by another call.
     #[inline]
     fn take_back(&mut self, slot: u32) {
-        for promise in &mut self.promised {
-            if promise.id == in_heap(slot) {
-                promise.id = NONE;
+        if self.promises > 0 {
+            for promise in &mut self.promised[..self.promises] {
+                if promise.slot == in_heap(slot) {
+                    promise.slot = NO_SLOT;
+                }
             }
         }
-    }
-
-    /// See the heap's. Such a timer does not stand in a queue.
-    #[inline]
-    pub(crate) fn is_alone(&self, key: Key) -> bool {
-        self.heap.is_alone(in_heap(key.index), key.generation)
-    }
-
-    pub(crate) fn set_alone(&mut self, slot: u32, generation: Option<u32>) {
-        self.heap.set_alone(in_heap(slot), generation);
     }
 
     /// Arms the slot's timer by itself, or moves it; either way it is now the last of its deadline.
@@ -235,7 +256,7 @@ impl Timers {
 
     #[inline]
     pub(crate) fn deadline(&self, slot: u32) -> Option<Time> {
-        debug_assert!(self.promised.iter().all(|promise| promise.id != in_heap(slot)));
+        debug_assert!(self.promised[..self.promises].iter().all(|promise| promise.slot != in_heap(slot)));
         let alone = self.heap.deadline(in_heap(slot));
         if self.nodes.is_empty() {
             return alone;
@@ -252,7 +273,7 @@ impl Timers {
     /// The nearest deadline and its slot.
     #[inline]
     pub(crate) fn first(&mut self) -> Option<(Time, u32)> {
-        debug_assert!(self.promised.is_empty());
+        debug_assert_eq!(self.promises, 0);
         let (deadline, id) = self.heap.first()?;
         let slot = id.checked_sub(MAX_QUEUES + 1).unwrap_or_else(|| self.queues[id as usize].first);
         Some((deadline, slot))
@@ -260,7 +281,7 @@ impl Timers {
 
     /// Disarms the timers whose deadline has passed and appends them in their order.
     pub(crate) fn take_due(&mut self, now: Time, due: &mut Vec<Entry>) {
-        debug_assert!(self.promised.is_empty());
+        debug_assert_eq!(self.promises, 0);
         if self.queues.iter().any(|queue| queue.len > 0) {
             while let Some((deadline, slot)) = self.first().filter(|first| first.0 <= now) {
                 self.remove(slot);
@@ -275,7 +296,7 @@ impl Timers {
         }
     }
 
-    /// How many timers are armed.
+    /// How many timers are armed and have a deadline.
     pub(crate) fn len(&self) -> usize {
         let in_use = self.queues.iter().filter(|queue| queue.len > 0);
         in_use.fold(self.heap.len(), |len, queue| len - 1 + queue.len)

@@ -1,15 +1,13 @@
 //! The timers in the order of their deadlines: those that are near in a 4-ary heap, those that are far in tiers that
 //! nothing sorts before their time comes.
 
-use std::cmp::Ordering;
-
 use crate::clock::Time;
 
 const ARITY: usize = 4;
 
 /// So many are left in the heap when it is split: what fits into a processor's nearest cache. Few in the tests of this
 /// file, which then meet every boundary.
-const NEAR: usize = if cfg!(test) { 8 } else { 256 };
+const NEAR: usize = if cfg!(test) { 8 } else { 64 };
 
 /// A heap that is split adds to the nearest tier until that has so many, then makes a new one: so tiers are few, and
 /// each holds several times as many timers as all that are nearer.
@@ -44,23 +42,31 @@ impl Entry {
         (self.seq.wrapping_sub(other.seq) as i32) < 0
     }
 
-    fn order(&self, other: &Entry) -> Ordering {
-        if self.before(other) {
-            Ordering::Less
-        } else if other.before(self) {
-            Ordering::Greater
-        } else {
-            Ordering::Equal
-        }
+    /// The same order as a number, among entries that were armed after `oldest`.
+    #[inline]
+    fn rank(&self, oldest: u32) -> u128 {
+        u128::from(self.deadline.as_nanos()) << 32 | u128::from(self.seq.wrapping_sub(oldest))
     }
 }
 
+/// A timer that is armed but whose deadline is not known yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Promise {
+    /// Nanoseconds.
+    pub(crate) after: u64,
+    /// Or `NO_SLOT` if it was taken back.
+    pub(crate) slot: u32,
+}
+
+/// No slot's index.
+pub(crate) const NO_SLOT: u32 = u32::MAX;
+
 /// Where a timer stands: a tier's number, or one of these.
 type Room = u8;
+const IN_HEAP: Room = u8::MAX - 2;
+/// Armed, but without a deadline yet; see `promise_alone`.
+const PROMISED: Room = u8::MAX - 1;
 const NOWHERE: Room = u8::MAX;
-const IN_HEAP: Room = u8::MAX - 1;
-/// Armed, but without a deadline yet; see `promise`.
-const PROMISED: Room = u8::MAX - 2;
 
 /// What is known of a slot's timer. All that adding and cancelling one needs lies here, so that neither looks at the
 /// slot itself, which is several times as large.
@@ -72,6 +78,13 @@ struct Cell {
     room: Room,
     /// See `set_alone`.
     alone: bool,
+}
+
+impl Cell {
+    #[inline]
+    fn is_in_a_room(self) -> bool {
+        self.room <= IN_HEAP
+    }
 }
 
 const FREE: Cell = Cell { index: 0, generation: 0, room: NOWHERE, alone: false };
@@ -97,7 +110,6 @@ pub(crate) struct Heap {
     /// By slot.
     cells: Vec<Cell>,
     next_seq: u32,
-    len: usize,
     /// The memory of a tier that is no more, for the next one.
     spare: Vec<Entry>,
 }
@@ -126,42 +138,52 @@ impl Heap {
     /// Like `set`, in a place that `take_seq` gave earlier.
     #[inline]
     pub(crate) fn set_in_order(&mut self, slot: u32, deadline: Time, seq: u32) -> bool {
-        let entry = Entry { deadline, seq, slot };
-        let room = self.room_for(deadline);
         if self.cells.len() <= slot as usize {
             self.grow(slot);
         }
-        let cell = self.cells[slot as usize];
-        if cell.room != room {
-            if cell.room == NOWHERE {
-                self.len += 1;
-            } else {
-                self.take_out(cell);
-            }
-            self.push(room, entry);
-        } else if room == IN_HEAP {
-            self.near[cell.index as usize] = entry;
-            self.restore(cell.index as usize);
-        } else {
-            self.tiers[room as usize].entries[cell.index as usize] = entry;
-        }
-        cell.room != NOWHERE
+        self.put(Entry { deadline, seq, slot })
     }
 
-    /// Arms the slot's timer, if it is not armed, with a deadline that is yet to be set. Until then neither `first` nor
-    /// `take_due` nor `deadline` may be asked. Tells whether it was armed.
-    #[inline]
-    pub(crate) fn promise(&mut self, slot: u32) -> bool {
-        if self.cells.len() <= slot as usize {
-            self.grow(slot);
+    /// Arms the timers of promises, in this order, as if now. `NO_SLOT` is passed over.
+    pub(crate) fn keep(&mut self, promises: &[Promise], now: Time) {
+        for &Promise { slot, after } in promises {
+            if slot != NO_SLOT {
+                let seq = self.take_seq();
+                self.put(Entry { deadline: now.after_nanos(after), seq, slot });
+            }
         }
-        let cell = &mut self.cells[slot as usize];
+    }
+
+    /// Arms the timer of a slot that is `alone`, if it is not armed, with a deadline that is yet to be set. Until then
+    /// neither `first` nor `take_due` nor `deadline` may be asked. Tells whether it was armed; `None` if the slot is not
+    /// alone or the generation is another.
+    #[inline]
+    pub(crate) fn promise_alone(&mut self, slot: u32, generation: u32) -> Option<bool> {
+        let cell = self.cells.get_mut(slot as usize)?;
+        if !cell.alone || cell.generation != generation {
+            return None;
+        }
         let armed = cell.room != NOWHERE;
         if !armed {
             cell.room = PROMISED;
-            self.len += 1;
         }
-        armed
+        Some(armed)
+    }
+
+    /// Disarms the timer of a slot that is `alone`; tells whether it was armed. `None` if it is not alone or the
+    /// generation is another.
+    #[inline]
+    pub(crate) fn remove_alone(&mut self, slot: u32, generation: u32) -> Option<bool> {
+        let cell = self.cells.get_mut(slot as usize)?;
+        if !cell.alone || cell.generation != generation {
+            return None;
+        }
+        let was = *cell;
+        cell.room = NOWHERE;
+        if was.room != NOWHERE {
+            self.take_out(was);
+        }
+        Some(was.room != NOWHERE)
     }
 
     /// Disarms the slot's timer; tells whether it was armed.
@@ -173,7 +195,6 @@ impl Heap {
         }
         let was = *cell;
         cell.room = NOWHERE;
-        self.len -= 1;
         self.take_out(was);
         true
     }
@@ -202,13 +223,12 @@ impl Heap {
         self.near.first().map(|entry| (entry.deadline, entry.slot))
     }
 
-    /// How many timers are armed.
+    /// How many timers are armed and have a deadline.
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.tiers.iter().fold(self.near.len(), |len, tier| len + tier.entries.len())
     }
 
     /// Whether `set_alone` was called with this generation, and nothing has taken it back.
-    #[inline]
     pub(crate) fn is_alone(&self, slot: u32, generation: u32) -> bool {
         self.cells.get(slot as usize).is_some_and(|cell| cell.alone && cell.generation == generation)
     }
@@ -253,11 +273,11 @@ impl Heap {
             }
         }
         let taken = &mut due[from..];
-        self.len -= taken.len();
         for entry in &*taken {
             self.cells[entry.slot as usize] = FREE;
         }
-        taken.sort_unstable_by(Entry::order);
+        let oldest = self.next_seq.wrapping_sub(1 << 31);
+        taken.sort_unstable_by_key(|entry| entry.rank(oldest));
     }
 
     #[inline]
@@ -269,39 +289,75 @@ impl Heap {
     }
 
     #[cold]
+    #[inline(never)]
     fn grow(&mut self, slot: u32) {
         self.cells.resize(slot as usize + 1, FREE);
     }
 
-    #[inline]
-    fn push(&mut self, room: Room, entry: Entry) {
-        if room == IN_HEAP {
-            self.cells[entry.slot as usize].room = IN_HEAP;
-            self.near.push(entry);
-            self.up(self.near.len() - 1);
-            if self.near.len() > self.near_limit {
-                self.split();
+    /// Arms or moves a timer whose cell there is; tells whether it was armed. Far timers go the short way.
+    #[inline(always)]
+    fn put(&mut self, entry: Entry) -> bool {
+        let room = self.room_for(entry.deadline);
+        let cell = &mut self.cells[entry.slot as usize];
+        let was = *cell;
+        if let Some(tier) = self.tiers.get_mut(room as usize) {
+            if was.room == room {
+                tier.entries[was.index as usize] = entry;
+                return true;
             }
-        } else {
-            self.tiers[room as usize].push(room, &mut self.cells, entry);
+            if !was.is_in_a_room() {
+                *cell = Cell { index: tier.entries.len() as u32, room, ..was };
+                tier.entries.push(entry);
+                return was.room != NOWHERE;
+            }
+        }
+        self.put_otherwise(room, entry.deadline, entry.seq, entry.slot);
+        was.room != NOWHERE
+    }
+
+    /// Takes no `Entry`, which `put` would have to lay into memory first and could not load at once from there.
+    #[inline(never)]
+    fn put_otherwise(&mut self, room: Room, deadline: Time, seq: u32, slot: u32) {
+        let entry = Entry { deadline, seq, slot };
+        let was = self.cells[entry.slot as usize];
+        if was.room == IN_HEAP && room == IN_HEAP {
+            self.near[was.index as usize] = entry;
+            self.restore(was.index as usize);
+            return;
+        }
+        if was.is_in_a_room() {
+            self.take_out(was);
+        }
+        if let Some(tier) = self.tiers.get_mut(room as usize) {
+            tier.push(room, &mut self.cells, entry);
+            return;
+        }
+        self.cells[entry.slot as usize].room = IN_HEAP;
+        self.near.push(entry);
+        self.up(self.near.len() - 1);
+        if self.near.len() > self.near_limit {
+            self.split();
         }
     }
 
     /// Takes what stood at a cell's place out of its room; the cell is the caller's affair.
     #[inline]
     fn take_out(&mut self, cell: Cell) {
-        let index = cell.index as usize;
-        if cell.room == IN_HEAP {
-            self.near.swap_remove(index);
-            if index < self.near.len() {
-                self.restore(index);
-            }
-        } else if cell.room != PROMISED {
-            let entries = &mut self.tiers[cell.room as usize].entries;
-            entries.swap_remove(index);
-            if let Some(moved) = entries.get(index) {
+        if let Some(tier) = self.tiers.get_mut(cell.room as usize) {
+            tier.entries.swap_remove(cell.index as usize);
+            if let Some(moved) = tier.entries.get(cell.index as usize) {
                 self.cells[moved.slot as usize].index = cell.index;
             }
+        } else if cell.room == IN_HEAP {
+            self.take_out_of_heap(cell.index as usize);
+        }
+    }
+
+    #[inline(never)]
+    fn take_out_of_heap(&mut self, index: usize) {
+        self.near.swap_remove(index);
+        if index < self.near.len() {
+            self.restore(index);
         }
     }
 
@@ -533,7 +589,7 @@ mod tests {
                 }
             }
             assert_eq!(self.len(), count);
-            assert_eq!(self.cells.iter().filter(|cell| cell.room != NOWHERE).count(), count);
+            assert_eq!(self.cells.iter().filter(|cell| cell.is_in_a_room()).count(), count);
             assert!(self.tiers.len() <= MAX_TIERS);
         }
     }

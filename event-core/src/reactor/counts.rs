@@ -142,6 +142,7 @@ impl LoopHandle {
         if !core.marks.on {
             self.reactor.extras.set(Uses::MARKS, true);
             let (active, added) = core.count();
+            core.settle_all();
             core.marks.on = true;
             core.marks.active = Mark { now: active, most: active };
             core.marks.added = Mark { now: added, most: added };

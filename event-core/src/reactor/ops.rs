@@ -31,8 +31,21 @@ impl LoopHandle {
         if timeout.is_some_and(|after| self.add_alone(id, after)) {
             return Ok(());
         }
+        self.add_any(id, timeout)
+    }
+
+    /// Of its own, so that what `add` does for a timer needs few registers.
+    #[inline(never)]
+    fn add_any(&self, id: EventId, timeout: Option<Duration>) -> Result<(), Error> {
+        if timeout.is_some_and(|after| self.arm_alone(id, after)) {
+            return Ok(());
+        }
         self.add_with(id, timeout, |timers, clock, timeout| timers.set(id.0.index, clock.after(timeout)))?;
-        self.reactor.core.borrow_mut().leave_alone(id.0);
+        let mut core = self.reactor.core.borrow_mut();
+        core.leave_alone(id.0);
+        if timeout.is_some() {
+            self.note_armed(&mut core);
+        }
         Ok(())
     }
 
@@ -91,6 +104,11 @@ impl LoopHandle {
         if self.del_alone(id) {
             return Ok(());
         }
+        self.del_any(id)
+    }
+
+    #[inline(never)]
+    fn del_any(&self, id: EventId) -> Result<(), Error> {
         {
             let mut core = self.reactor.core.borrow_mut();
             if !core.slots.contains(id.0) {

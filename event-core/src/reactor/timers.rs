@@ -11,47 +11,66 @@ use crate::reactor::{Callback, Core, EventId, Flags, Kind, LoopHandle, Slot};
 use crate::slots::Key;
 
 impl LoopHandle {
-    /// Adds an event that is a timer alone; `false` if it is not one, and nothing was done.
+    /// Adds an event that is a timer alone, in a callback that has added many; `false` if it is not one, or not so many,
+    /// and nothing was done.
     #[inline]
     pub(super) fn add_alone(&self, id: EventId, after: Duration) -> bool {
         let reactor = &*self.reactor;
         let mut core = reactor.core.borrow_mut();
-        if reactor.waiting.get() || core.marks.are_kept() || !core.heap.is_alone(id.0) {
+        if !core.heap.is_sharing() {
             return false;
         }
-        if !self.set_timer(&mut core, id.0.index, after) {
+        let was_armed = core.heap.promise_alone(id.0, after);
+        if was_armed == Some(false) {
             reactor.keep.set(reactor.keep.get() + 1);
         }
-        true
+        let is_full = core.heap.is_full();
+        drop(core);
+        if is_full {
+            self.keep_promises();
+        }
+        was_armed.is_some()
+    }
+
+    /// Adds an event that is a timer alone, by a reading of the clock of its own; `false` if it is not one, and nothing
+    /// was done.
+    pub(super) fn arm_alone(&self, id: EventId, after: Duration) -> bool {
+        let reactor = &*self.reactor;
+        if reactor.waiting.get() {
+            return false;
+        }
+        let mut core = reactor.core.borrow_mut();
+        let was_armed = core.heap.arm_alone(id.0, after, || reactor.sys.now());
+        if was_armed.is_some() {
+            self.note_armed(&mut core);
+        }
+        if was_armed == Some(false) {
+            reactor.keep.set(reactor.keep.get() + 1);
+        }
+        was_armed.is_some()
     }
 
     /// Deletes an event that is a timer alone; `false` if it is not one, and nothing was done.
     #[inline]
     pub(super) fn del_alone(&self, id: EventId) -> bool {
         let reactor = &*self.reactor;
-        let mut core = reactor.core.borrow_mut();
-        if reactor.waiting.get() || core.marks.are_kept() || !core.heap.is_alone(id.0) {
+        if reactor.waiting.get() {
             return false;
         }
-        if core.heap.remove(id.0.index) {
+        let was_armed = reactor.core.borrow_mut().heap.remove_alone(id.0);
+        if was_armed == Some(true) {
             reactor.keep.set(reactor.keep.get().saturating_sub(1));
         }
-        true
+        was_armed.is_some()
     }
 
-    /// Arms a slot's timer by itself, counted from now; tells whether it was armed. It may not stand in a queue of a
-    /// common duration.
-    #[inline]
-    fn set_timer(&self, core: &mut Core, slot: u32, after: Duration) -> bool {
+    /// What a callback adds beyond so many shares readings of the clock. Outside of one nobody knows how long the program
+    /// goes on before it runs the loop.
+    pub(super) fn note_armed(&self, core: &mut Core) {
         let reactor = &*self.reactor;
-        if reactor.running.get() && !reactor.waiting.get() {
-            return core.heap.set_in_callback(slot, after, || reactor.sys.now());
+        if reactor.running.get() && !reactor.waiting.get() && !core.marks.are_kept() {
+            core.heap.armed_one();
         }
-        // Nobody knows how long the program goes on before it runs the loop.
-        core.heap.keep_promises(|| reactor.sys.now());
-        let was_armed = core.heap.is_armed(slot);
-        core.heap.set(slot, reactor.sys.now().after(after));
-        was_armed
     }
 
     /// The loop is left: nothing of a callback goes on.
@@ -61,6 +80,7 @@ impl LoopHandle {
     }
 
     /// Sets the deadlines that timers share a reading of the clock for. To be called before deadlines are asked for.
+    #[inline(never)]
     pub(super) fn keep_promises(&self) {
         let reactor = &*self.reactor;
         reactor.core.borrow_mut().heap.keep_promises(|| reactor.sys.now());
@@ -74,6 +94,9 @@ impl Core {
         let flags = Flags::BACKGROUND | Flags::HELD | Flags::LATER | Flags::QUEUED;
         let is_timer = slot.kind == Kind::Fd && slot.source < 0 && slot.what.is_empty();
         let is_added = slot.flags.contains(Flags::ADDED);
+        if self.marks.are_kept() {
+            return;
+        }
         // Without a timeout it is added all the same, which nothing but the flag tells.
         if !is_timer
             || slot.flags.intersects(flags)
@@ -98,6 +121,13 @@ impl Core {
             if self.heap.is_armed(key.index) {
                 slot.flags.insert(Flags::ADDED | Flags::COUNTED);
             }
+        }
+    }
+
+    /// No slot is `ALONE` any more.
+    pub(super) fn settle_all(&mut self) {
+        for key in self.slots.keys() {
+            self.settle(key);
         }
     }
 }

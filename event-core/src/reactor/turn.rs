@@ -185,6 +185,7 @@ impl LoopHandle {
     /// Steps 3 to 5 of a turn: wait, read the clock, collect what is ready and then what is due.
     fn wait(&self, nonblock: bool) -> Result<(), Error> {
         let reactor = &self.reactor;
+        self.callback_ended();
         reactor.core.borrow_mut().move_later();
         let hook = reactor.wait_hook.borrow().clone();
         reactor.waiting.set(true);
