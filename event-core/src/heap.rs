@@ -68,13 +68,16 @@ const IN_HEAP: Room = u8::MAX - 2;
 const PROMISED: Room = u8::MAX - 1;
 const NOWHERE: Room = u8::MAX;
 
-/// What is known of a slot's timer. All that adding and cancelling one needs lies here, so that neither looks at the
-/// slot itself, which is several times as large.
+/// What is known of a slot's timer. All that moving one needs lies here, in one place: neither the slot is looked at, nor
+/// the tier that it stays in.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
+    deadline: Time,
+    /// See `Entry`.
+    seq: u32,
+    generation: u32,
     /// The place in its room.
     index: u32,
-    generation: u32,
     room: Room,
     /// See `set_alone`.
     alone: bool,
@@ -82,18 +85,24 @@ struct Cell {
 
 impl Cell {
     #[inline]
+    fn entry(self, slot: u32) -> Entry {
+        Entry { deadline: self.deadline, seq: self.seq, slot }
+    }
+
+    #[inline]
     fn is_in_a_room(self) -> bool {
         self.room <= IN_HEAP
     }
 }
 
-const FREE: Cell = Cell { index: 0, generation: 0, room: NOWHERE, alone: false };
+const FREE: Cell =
+    Cell { deadline: Time::NEVER, seq: 0, generation: 0, index: 0, room: NOWHERE, alone: false };
 
 /// Timers that are due no earlier than `bound`, in no order. A tier that is nearer ends where this one begins.
 #[derive(Debug)]
 struct Tier {
     bound: Time,
-    entries: Vec<Entry>,
+    slots: Vec<u32>,
 }
 
 /// At most one timer a slot. Most timers are moved or cancelled long before they are due, so sorting them is put off:
@@ -111,7 +120,7 @@ pub(crate) struct Heap {
     cells: Vec<Cell>,
     next_seq: u32,
     /// The memory of a tier that is no more, for the next one.
-    spare: Vec<Entry>,
+    spare: Vec<u32>,
 }
 
 impl Heap {
@@ -141,7 +150,7 @@ impl Heap {
         if self.cells.len() <= slot as usize {
             self.grow(slot);
         }
-        self.put(Entry { deadline, seq, slot })
+        self.put(slot, deadline, seq)
     }
 
     /// Arms the timers of promises, in this order, as if now. `NO_SLOT` is passed over.
@@ -149,7 +158,7 @@ impl Heap {
         for &Promise { slot, after } in promises {
             if slot != NO_SLOT {
                 let seq = self.take_seq();
-                self.put(Entry { deadline: now.after_nanos(after), seq, slot });
+                self.put(slot, now.after_nanos(after), seq);
             }
         }
     }
@@ -205,13 +214,7 @@ impl Heap {
     }
 
     pub(crate) fn deadline(&self, slot: u32) -> Option<Time> {
-        let cell = self.cells.get(slot as usize)?;
-        let room = match cell.room {
-            NOWHERE | PROMISED => return None,
-            IN_HEAP => &self.near,
-            tier => &self.tiers[tier as usize].entries,
-        };
-        Some(room[cell.index as usize].deadline)
+        self.cells.get(slot as usize).filter(|cell| cell.is_in_a_room()).map(|cell| cell.deadline)
     }
 
     /// The nearest deadline and its slot.
@@ -225,7 +228,7 @@ impl Heap {
 
     /// How many timers are armed and have a deadline.
     pub(crate) fn len(&self) -> usize {
-        self.tiers.iter().fold(self.near.len(), |len, tier| len + tier.entries.len())
+        self.tiers.iter().fold(self.near.len(), |len, tier| len + tier.slots.len())
     }
 
     /// Whether `set_alone` was called with this generation, and nothing has taken it back.
@@ -263,11 +266,12 @@ impl Heap {
         }
         if self.near.is_empty() {
             while let Some(tier) = self.tiers.last_mut().filter(|tier| tier.bound <= now) {
-                if tier.entries.iter().all(|entry| entry.deadline <= now) {
-                    due.append(&mut tier.entries);
+                let cells = &mut self.cells;
+                if tier.slots.iter().all(|&slot| cells[slot as usize].deadline <= now) {
+                    due.extend(tier.slots.drain(..).map(|slot| cells[slot as usize].entry(slot)));
                     self.drop_tier();
                 } else {
-                    tier.extract(&mut self.cells, now, due);
+                    tier.extract(cells, now, due);
                     break;
                 }
             }
@@ -296,32 +300,32 @@ impl Heap {
 
     /// Arms or moves a timer whose cell there is; tells whether it was armed. Far timers go the short way.
     #[inline(always)]
-    fn put(&mut self, entry: Entry) -> bool {
-        let room = self.room_for(entry.deadline);
-        let cell = &mut self.cells[entry.slot as usize];
-        let was = *cell;
+    fn put(&mut self, slot: u32, deadline: Time, seq: u32) -> bool {
+        let room = self.room_for(deadline);
+        let cell = &mut self.cells[slot as usize];
+        cell.deadline = deadline;
+        cell.seq = seq;
+        let was = cell.room;
         if let Some(tier) = self.tiers.get_mut(room as usize) {
-            if was.room == room {
-                tier.entries[was.index as usize] = entry;
+            if was == room {
                 return true;
             }
-            if !was.is_in_a_room() {
-                *cell = Cell { index: tier.entries.len() as u32, room, ..was };
-                tier.entries.push(entry);
-                return was.room != NOWHERE;
+            if was > IN_HEAP {
+                cell.index = tier.slots.len() as u32;
+                cell.room = room;
+                tier.slots.push(slot);
+                return was != NOWHERE;
             }
         }
-        self.put_otherwise(room, entry.deadline, entry.seq, entry.slot);
-        was.room != NOWHERE
+        self.put_otherwise(room, slot);
+        was != NOWHERE
     }
 
-    /// Takes no `Entry`, which `put` would have to lay into memory first and could not load at once from there.
     #[inline(never)]
-    fn put_otherwise(&mut self, room: Room, deadline: Time, seq: u32, slot: u32) {
-        let entry = Entry { deadline, seq, slot };
-        let was = self.cells[entry.slot as usize];
+    fn put_otherwise(&mut self, room: Room, slot: u32) {
+        let was = self.cells[slot as usize];
         if was.room == IN_HEAP && room == IN_HEAP {
-            self.near[was.index as usize] = entry;
+            self.near[was.index as usize] = was.entry(slot);
             self.restore(was.index as usize);
             return;
         }
@@ -329,11 +333,11 @@ impl Heap {
             self.take_out(was);
         }
         if let Some(tier) = self.tiers.get_mut(room as usize) {
-            tier.push(room, &mut self.cells, entry);
+            tier.push(room, &mut self.cells, slot);
             return;
         }
-        self.cells[entry.slot as usize].room = IN_HEAP;
-        self.near.push(entry);
+        self.cells[slot as usize].room = IN_HEAP;
+        self.near.push(was.entry(slot));
         self.up(self.near.len() - 1);
         if self.near.len() > self.near_limit {
             self.split();
@@ -344,9 +348,9 @@ impl Heap {
     #[inline]
     fn take_out(&mut self, cell: Cell) {
         if let Some(tier) = self.tiers.get_mut(cell.room as usize) {
-            tier.entries.swap_remove(cell.index as usize);
-            if let Some(moved) = tier.entries.get(cell.index as usize) {
-                self.cells[moved.slot as usize].index = cell.index;
+            tier.slots.swap_remove(cell.index as usize);
+            if let Some(&moved) = tier.slots.get(cell.index as usize) {
+                self.cells[moved as usize].index = cell.index;
             }
         } else if cell.room == IN_HEAP {
             self.take_out_of_heap(cell.index as usize);
@@ -369,13 +373,13 @@ impl Heap {
         let bound = middle.deadline;
         let may_add = self.tiers.len() < MAX_TIERS;
         match self.tiers.last_mut() {
-            Some(tier) if tier.entries.len() < TIER || !may_add => tier.bound = bound,
-            _ => self.tiers.push(Tier { bound, entries: std::mem::take(&mut self.spare) }),
+            Some(tier) if tier.slots.len() < TIER || !may_add => tier.bound = bound,
+            _ => self.tiers.push(Tier { bound, slots: std::mem::take(&mut self.spare) }),
         }
         let room = self.tiers.len() - 1;
         let tier = &mut self.tiers[room];
         for entry in self.near.extract_if(.., |entry| entry.deadline >= bound) {
-            tier.push(room as Room, &mut self.cells, entry);
+            tier.push(room as Room, &mut self.cells, entry.slot);
         }
         self.rebuild();
     }
@@ -384,27 +388,24 @@ impl Heap {
     #[cold]
     fn refill(&mut self) {
         while let Some(tier) = self.tiers.last_mut() {
-            if tier.entries.len() > 2 * NEAR {
+            if tier.slots.len() > 2 * NEAR {
                 let bound = tier.bound;
-                let mut nearest = std::mem::take(&mut self.spare);
-                let pivot = tier.pivot();
-                tier.extract(&mut self.cells, pivot, &mut nearest);
-                if tier.entries.is_empty() {
+                let pivot = tier.pivot(&self.cells);
+                tier.extract(&mut self.cells, pivot, &mut self.near);
+                if tier.slots.is_empty() {
                     // All of one deadline.
                     self.drop_tier();
-                } else if nearest.len() > 2 * NEAR && self.tiers.len() < MAX_TIERS {
+                } else if self.near.len() > 2 * NEAR && self.tiers.len() < MAX_TIERS {
                     let room = self.tiers.len() as Room;
-                    for (index, entry) in nearest.iter().enumerate() {
-                        self.cells[entry.slot as usize] =
-                            Cell { index: index as u32, room, ..self.cells[entry.slot as usize] };
+                    let mut nearer = Tier { bound, slots: std::mem::take(&mut self.spare) };
+                    for entry in self.near.drain(..) {
+                        nearer.push(room, &mut self.cells, entry.slot);
                     }
-                    self.tiers.push(Tier { bound, entries: nearest });
+                    self.tiers.push(nearer);
                     continue;
                 }
-                self.near.append(&mut nearest);
-                self.keep_spare(nearest);
             } else {
-                self.near.append(&mut tier.entries);
+                self.near.extend(tier.slots.drain(..).map(|slot| self.cells[slot as usize].entry(slot)));
                 self.drop_tier();
             }
             if !self.near.is_empty() {
@@ -417,14 +418,10 @@ impl Heap {
     /// The nearest tier has been emptied.
     fn drop_tier(&mut self) {
         if let Some(tier) = self.tiers.pop() {
-            self.keep_spare(tier.entries);
-        }
-    }
-
-    fn keep_spare(&mut self, entries: Vec<Entry>) {
-        // A crowd's memory goes back.
-        if entries.capacity() > self.spare.capacity() && entries.capacity() <= 2 * TIER {
-            self.spare = entries;
+            // A crowd's memory goes back.
+            if tier.slots.capacity() > self.spare.capacity() && tier.slots.capacity() <= 2 * TIER {
+                self.spare = tier.slots;
+            }
         }
     }
 
@@ -490,37 +487,38 @@ impl Heap {
 
 impl Tier {
     #[inline]
-    fn push(&mut self, room: Room, cells: &mut [Cell], entry: Entry) {
-        let cell = &mut cells[entry.slot as usize];
-        cell.index = self.entries.len() as u32;
+    fn push(&mut self, room: Room, cells: &mut [Cell], slot: u32) {
+        let cell = &mut cells[slot as usize];
+        cell.index = self.slots.len() as u32;
         cell.room = room;
-        self.entries.push(entry);
+        self.slots.push(slot);
     }
 
     /// Moves what is due by `last` out, in no order, and begins after it from now on. The cells of what is moved are
     /// the caller's affair.
     fn extract(&mut self, cells: &mut [Cell], last: Time, into: &mut Vec<Entry>) {
         let mut at = 0;
-        while let Some(&entry) = self.entries.get(at) {
-            if entry.deadline > last {
+        while let Some(&slot) = self.slots.get(at) {
+            let cell = cells[slot as usize];
+            if cell.deadline > last {
                 at += 1;
                 continue;
             }
-            into.push(entry);
-            self.entries.swap_remove(at);
-            if let Some(moved) = self.entries.get(at) {
-                cells[moved.slot as usize].index = at as u32;
+            into.push(cell.entry(slot));
+            self.slots.swap_remove(at);
+            if let Some(&moved) = self.slots.get(at) {
+                cells[moved as usize].index = at as u32;
             }
         }
         self.bound = Time::from_nanos(last.as_nanos().saturating_add(1));
     }
 
     /// A deadline with about a tenth of the tier before it, going by a sample. The tier is not empty.
-    fn pivot(&self) -> Time {
+    fn pivot(&self, cells: &[Cell]) -> Time {
         let mut sample = [Time::NEVER; 64];
-        let step = self.entries.len() / sample.len();
-        for (n, deadline) in sample.iter_mut().enumerate() {
-            *deadline = self.entries[n * step].deadline;
+        let step = (self.slots.len() / sample.len()).max(1);
+        for (deadline, &slot) in sample.iter_mut().zip(self.slots.iter().step_by(step)) {
+            *deadline = cells[slot as usize].deadline;
         }
         *sample.select_nth_unstable(6).1
     }
@@ -576,16 +574,17 @@ mod tests {
             for (index, entry) in self.near.iter().enumerate() {
                 let cell = self.cells[entry.slot as usize];
                 assert_eq!((cell.room, cell.index as usize), (IN_HEAP, index));
+                assert_eq!(*entry, cell.entry(entry.slot));
                 assert!(index == 0 || !entry.before(&self.near[(index - 1) / ARITY]));
                 assert!(self.tiers.iter().all(|tier| entry.deadline < tier.bound));
             }
             for (room, tier) in self.tiers.iter().enumerate() {
-                count += tier.entries.len();
-                for (index, entry) in tier.entries.iter().enumerate() {
-                    let cell = self.cells[entry.slot as usize];
+                count += tier.slots.len();
+                for (index, &slot) in tier.slots.iter().enumerate() {
+                    let cell = self.cells[slot as usize];
                     assert_eq!((cell.room as usize, cell.index as usize), (room, index));
-                    assert!(tier.bound <= entry.deadline);
-                    assert!(self.tiers[..room].iter().all(|farther| entry.deadline < farther.bound));
+                    assert!(tier.bound <= cell.deadline);
+                    assert!(self.tiers[..room].iter().all(|farther| cell.deadline < farther.bound));
                 }
             }
             assert_eq!(self.len(), count);
