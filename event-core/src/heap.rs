@@ -612,7 +612,8 @@ mod tests {
                     heap.take_due(at(now), &mut due);
                     let mut expected: Vec<_> = model.iter().copied().filter(|entry| entry.0 <= now).collect();
                     expected.sort_by_key(|entry| entry.0);
-                    let due: Vec<_> = due.iter().map(|entry| (entry.deadline.as_nanos(), entry.slot)).collect();
+                    let due: Vec<_> =
+                        due.iter().map(|entry| (entry.deadline.as_nanos(), entry.slot)).collect();
                     assert_eq!(due, expected);
                     model.retain(|entry| entry.0 > now);
                 }

@@ -504,11 +504,7 @@ impl Reactor {
         let queued = slot.flags.intersects(Flags::QUEUED | Flags::LATER);
         let counts = match slot.callback {
             Callback::Source(_) => slot.flags.contains(Flags::HELD) || queued,
-            _ => {
-                queued
-                    || slot.flags.contains(Flags::ADDED) && slot.waits()
-                    || heap.is_armed(key.index)
-            }
+            _ => queued || slot.flags.contains(Flags::ADDED) && slot.waits() || heap.is_armed(key.index),
         } && !slot.flags.contains(Flags::BACKGROUND);
         if slot.flags.contains(Flags::COUNTED) != counts {
             slot.flags.set(Flags::COUNTED, counts);
