@@ -17,8 +17,10 @@ impl LoopHandle {
     /// Adds an event: it is watched from here on, once or, with `PERSIST`, until it is deleted.
     ///
     /// With a timeout the event also fires when that much time passes without it; the timeout counts from this call and
-    /// replaces an earlier one. An activation that is queued only because the old timeout passed is taken back. With
-    /// `None` a timeout that is armed stays. Adding twice is harmless. O(log n) with a timeout, else O(1).
+    /// replaces an earlier one. It is never early. Of the timers that one callback adds, those beyond the sixteenth may count
+    /// from a little later: up to eight share a reading of the clock, made when the eighth is added, when a deadline is asked
+    /// for, or when the callback returns. An activation that is queued only because the old timeout passed is taken back. With
+    /// `None` a timeout that is armed stays. Adding twice is harmless. O(1), and with a timeout O(log n) over the life of it.
     ///
     /// # Errors
     /// - `Error::Stale` if the event was freed.
