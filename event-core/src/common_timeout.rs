@@ -279,6 +279,12 @@ impl Timers {
         Some((deadline, slot))
     }
 
+    /// Whether a deadline may have passed.
+    #[inline]
+    pub(crate) fn may_be_due(&self, now: Time) -> bool {
+        self.heap.may_be_due(now)
+    }
+
     /// Disarms the timers whose deadline has passed and appends them in their order.
     pub(crate) fn take_due(&mut self, now: Time, due: &mut Vec<Entry>) {
         debug_assert_eq!(self.promises, 0);

@@ -162,12 +162,12 @@ impl LoopHandle {
 
     /// How long the loop may wait, as it stands.
     fn next_wait(&self, nonblock: bool) -> Option<Duration> {
-        self.keep_promises();
-        match self.reactor.core.borrow_mut().heap.first() {
-            _ if nonblock => Some(Duration::ZERO),
-            Some((deadline, _)) => Some(deadline.since(self.clock())),
-            None => None,
+        if nonblock {
+            return Some(Duration::ZERO);
         }
+        let mut core = self.reactor.core.borrow_mut();
+        core.heap.keep_promises(|| self.clock());
+        core.heap.first().map(|(deadline, _)| deadline.since(self.clock()))
     }
 
     /// Whether anything is to be done without waiting.
@@ -185,8 +185,11 @@ impl LoopHandle {
     /// Steps 3 to 5 of a turn: wait, read the clock, collect what is ready and then what is due.
     fn wait(&self, nonblock: bool) -> Result<(), Error> {
         let reactor = &self.reactor;
-        self.callback_ended();
-        reactor.core.borrow_mut().move_later();
+        {
+            let mut core = reactor.core.borrow_mut();
+            core.heap.callback_ended(|| reactor.sys.now());
+            core.move_later();
+        }
         let hook = reactor.wait_hook.borrow().clone();
         reactor.waiting.set(true);
         if let Some(hook) = &hook {
@@ -511,6 +514,9 @@ impl Core {
 
     /// Queues the events whose timeout has passed.
     fn collect_due(&mut self, now: Time) {
+        if !self.heap.may_be_due(now) {
+            return;
+        }
         let mut due = std::mem::take(&mut self.due);
         self.heap.take_due(now, &mut due);
         // All are out by now: a persistent timer of no length would be due again at once.
