@@ -220,7 +220,7 @@ impl Heap {
     /// The nearest deadline and its slot.
     #[inline]
     pub(crate) fn first(&mut self) -> Option<(Time, u32)> {
-        if self.near.is_empty() {
+        if self.near.is_empty() && !self.tiers.is_empty() {
             self.refill();
         }
         self.near.first().map(|entry| (entry.deadline, entry.slot))
