@@ -4,7 +4,8 @@
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
-use super::inner::{Inner, State};
+use super::inner::Inner;
+use super::state::State;
 use crate::buffer::Buffer;
 
 impl Inner {

@@ -1,16 +1,19 @@
 //! `BufferEvent`: a stream with an input and an output buffer, and callbacks on them.
 
 mod borrowed;
+mod calls;
+mod end;
+mod guard;
 mod inner;
+mod limits;
 mod pair;
 mod rare;
+mod state;
 mod step;
 mod timing;
 mod transport;
 
-use std::cell::Cell;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::time::Duration;
@@ -23,7 +26,9 @@ use crate::error::Error;
 use crate::reactor::LoopHandle;
 use crate::sys::Address;
 
-use inner::{Inner, State};
+pub use guard::{BufferGuard, Scoped};
+use inner::Inner;
+use state::State;
 pub use transport::Transport;
 
 /// A write of so few bytes is copied behind what is there: a piece of its own costs more, and only so many pieces
@@ -476,84 +481,5 @@ impl fmt::Debug for BufferEvent {
             .field("fd", &self.inner.fd.get())
             .field("state", &self.inner.state.get())
             .finish_non_exhaustive()
-    }
-}
-
-/// A stream that is freed when this is dropped.
-#[derive(Debug)]
-#[must_use = "dropping it frees the stream"]
-pub struct Scoped {
-    stream: BufferEvent,
-}
-
-impl Deref for Scoped {
-    type Target = BufferEvent;
-
-    fn deref(&self) -> &BufferEvent {
-        &self.stream
-    }
-}
-
-impl Drop for Scoped {
-    fn drop(&mut self) {
-        self.stream.free();
-    }
-}
-
-/// A stream's input or output, taken out for use and put back when this is dropped.
-#[derive(Debug)]
-pub struct BufferGuard {
-    inner: Rc<Inner>,
-    buffer: Buffer,
-    is_input: bool,
-    was_empty: bool,
-    /// Whether this is who took the output out of its cell.
-    first: bool,
-}
-
-impl BufferGuard {
-    fn take(inner: &Rc<Inner>, is_input: bool) -> BufferGuard {
-        let cell = BufferGuard::cell(inner, is_input);
-        let first = inner.take_out(cell);
-        let buffer = cell.take();
-        let was_empty = buffer.is_empty();
-        BufferGuard { inner: inner.clone(), buffer, is_input, was_empty, first }
-    }
-
-    fn cell(inner: &Inner, is_input: bool) -> &Cell<Buffer> {
-        if is_input { &inner.input } else { &inner.output }
-    }
-}
-
-impl Deref for BufferGuard {
-    type Target = Buffer;
-
-    fn deref(&self) -> &Buffer {
-        &self.buffer
-    }
-}
-
-impl DerefMut for BufferGuard {
-    fn deref_mut(&mut self) -> &mut Buffer {
-        &mut self.buffer
-    }
-}
-
-impl Drop for BufferGuard {
-    fn drop(&mut self) {
-        let buffer = std::mem::take(&mut self.buffer);
-        let grown = self.was_empty && !buffer.is_empty();
-        self.inner.put_back(BufferGuard::cell(&self.inner, self.is_input), buffer);
-        if self.first {
-            self.inner.set(State::OUTPUT_OUT, false);
-        }
-        if self.is_input {
-            self.inner.input_changed();
-        } else {
-            if grown {
-                self.inner.touch_write();
-            }
-            self.inner.output_changed();
-        }
     }
 }

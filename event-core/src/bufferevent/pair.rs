@@ -3,8 +3,9 @@
 use std::io;
 use std::rc::Rc;
 
-use super::inner::{Due, Inner, State};
+use super::inner::Inner;
 use super::rare::DEFAULT_MAX;
+use super::state::{Due, State};
 use crate::buffer::Buffer;
 
 impl Inner {

@@ -3,9 +3,10 @@
 use std::io::{self, IoSlice};
 use std::rc::Rc;
 
-use super::inner::{Due, Inner, State};
+use super::StreamEvent;
+use super::inner::Inner;
 use super::rare::Cause;
-use super::{BufferEvent, Callbacks, StreamEvent};
+use super::state::{Due, State};
 use crate::buffer::Buffer;
 use crate::clock::Time;
 use crate::interest::Ready;
@@ -385,81 +386,6 @@ impl Inner {
     /// What is left in a big block moves into memory of its own size, and the block goes back to the loop.
     fn settle_input(&self) {
         self.borrow(&self.input).settle(self.handle.pool());
-    }
-
-    // Calling out. The callback is on loan: whatever it does to this stream, it is put back only if the stream lives,
-    // has no other by then, and its callbacks were not taken away.
-
-    fn call(self: &Rc<Self>, f: impl FnOnce(&mut dyn Callbacks, &BufferEvent)) -> bool {
-        let Some(mut callbacks) = self.callbacks.take() else { return false };
-        let bev = BufferEvent { inner: self.clone() };
-        self.set(State::LENT, true);
-        f(&mut *callbacks, &bev);
-        if self.has(State::LENT) && !self.is_freed() && !self.has_closures() {
-            self.callbacks.set(Some(callbacks));
-        } else {
-            drop(callbacks);
-        }
-        true
-    }
-
-    fn has_closures(&self) -> bool {
-        self.rare(false, |rare| rare.read_cb.is_some() || rare.write_cb.is_some() || rare.event_cb.is_some())
-    }
-
-    fn call_read(self: &Rc<Self>) {
-        if self.call(|callbacks, bev| callbacks.on_read(bev)) {
-            return;
-        }
-        let cb = self.rare_if(|rare| rare.read_cb.take()).flatten();
-        let Some(mut cb) = cb else { return };
-        self.set(State::LENT, true);
-        cb(&BufferEvent { inner: self.clone() });
-        self.put_back_closure(cb, |rare| &mut rare.read_cb);
-    }
-
-    fn call_write(self: &Rc<Self>) {
-        if self.call(|callbacks, bev| callbacks.on_write(bev)) {
-            return;
-        }
-        let cb = self.rare_if(|rare| rare.write_cb.take()).flatten();
-        let Some(mut cb) = cb else { return };
-        self.set(State::LENT, true);
-        cb(&BufferEvent { inner: self.clone() });
-        self.put_back_closure(cb, |rare| &mut rare.write_cb);
-    }
-
-    fn call_event(self: &Rc<Self>, event: StreamEvent) {
-        if self.call(|callbacks, bev| callbacks.on_event(bev, event)) {
-            return;
-        }
-        let cb = self.rare_if(|rare| rare.event_cb.take()).flatten();
-        match cb {
-            Some(mut cb) => {
-                self.set(State::LENT, true);
-                cb(&BufferEvent { inner: self.clone() }, event);
-                self.put_back_closure(cb, |rare| &mut rare.event_cb);
-            }
-            // Nobody handles it.
-            None if !event.contains(StreamEvent::CONNECTED) => self.free(),
-            None => {}
-        }
-    }
-
-    fn call_deadline(self: &Rc<Self>) {
-        self.call(|callbacks, bev| callbacks.on_deadline(bev));
-    }
-
-    fn put_back_closure<T>(&self, cb: T, place: impl FnOnce(&mut super::rare::Rare) -> &mut Option<T>) {
-        let unwanted = if self.is_freed() || !self.has(State::LENT) {
-            Some(cb)
-        } else {
-            self.rare_mut(|rare| {
-                let place = place(rare);
-                if place.is_some() { Some(cb) } else { place.replace(cb) }
-            })
-        };
-        drop(unwanted);
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::inner::{Due, Inner, State};
+use super::inner::Inner;
+use super::state::{Due, State};
 use crate::clock::Time;
 
 impl Inner {

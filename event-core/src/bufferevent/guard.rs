@@ -1,0 +1,89 @@
+//! Owners of a stream, and of one of its buffers, for a while.
+
+use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
+
+use super::BufferEvent;
+use super::inner::Inner;
+use super::state::State;
+use crate::buffer::Buffer;
+
+/// A stream that is freed when this is dropped.
+#[derive(Debug)]
+#[must_use = "dropping it frees the stream"]
+pub struct Scoped {
+    pub(super) stream: BufferEvent,
+}
+
+impl Deref for Scoped {
+    type Target = BufferEvent;
+
+    fn deref(&self) -> &BufferEvent {
+        &self.stream
+    }
+}
+
+impl Drop for Scoped {
+    fn drop(&mut self) {
+        self.stream.free();
+    }
+}
+
+/// A stream's input or output, taken out for use and put back when this is dropped.
+#[derive(Debug)]
+pub struct BufferGuard {
+    inner: Rc<Inner>,
+    buffer: Buffer,
+    is_input: bool,
+    was_empty: bool,
+    /// Whether this is who took the output out of its cell.
+    first: bool,
+}
+
+impl BufferGuard {
+    pub(super) fn take(inner: &Rc<Inner>, is_input: bool) -> BufferGuard {
+        let cell = BufferGuard::cell(inner, is_input);
+        let first = inner.take_out(cell);
+        let buffer = cell.take();
+        let was_empty = buffer.is_empty();
+        BufferGuard { inner: inner.clone(), buffer, is_input, was_empty, first }
+    }
+
+    fn cell(inner: &Inner, is_input: bool) -> &Cell<Buffer> {
+        if is_input { &inner.input } else { &inner.output }
+    }
+}
+
+impl Deref for BufferGuard {
+    type Target = Buffer;
+
+    fn deref(&self) -> &Buffer {
+        &self.buffer
+    }
+}
+
+impl DerefMut for BufferGuard {
+    fn deref_mut(&mut self) -> &mut Buffer {
+        &mut self.buffer
+    }
+}
+
+impl Drop for BufferGuard {
+    fn drop(&mut self) {
+        let buffer = std::mem::take(&mut self.buffer);
+        let grown = self.was_empty && !buffer.is_empty();
+        self.inner.put_back(BufferGuard::cell(&self.inner, self.is_input), buffer);
+        if self.first {
+            self.inner.set(State::OUTPUT_OUT, false);
+        }
+        if self.is_input {
+            self.inner.input_changed();
+        } else {
+            if grown {
+                self.inner.touch_write();
+            }
+            self.inner.output_changed();
+        }
+    }
+}
