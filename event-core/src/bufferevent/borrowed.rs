@@ -11,7 +11,9 @@ use crate::buffer::Buffer;
 impl Inner {
     /// Takes a buffer out of its cell until the result is dropped.
     pub(super) fn borrow<'a>(&'a self, cell: &'a Cell<Buffer>) -> Borrowed<'a> {
-        Borrowed { inner: self, cell, first: self.take_out(cell), buffer: cell.take() }
+        let first = self.take_out(cell);
+        let buffer = cell.take();
+        Borrowed { inner: self, cell, first, before: buffer.len(), buffer }
     }
 
     /// Marks the output as out of its cell; whoever is the first says so when it is back.
@@ -47,6 +49,7 @@ pub(super) struct Borrowed<'a> {
     inner: &'a Inner,
     cell: &'a Cell<Buffer>,
     first: bool,
+    before: usize,
     buffer: Buffer,
 }
 
@@ -66,7 +69,9 @@ impl DerefMut for Borrowed<'_> {
 
 impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
+        let after = self.buffer.len();
         self.inner.put_back(self.cell, std::mem::take(&mut self.buffer));
+        self.inner.note_change(std::ptr::eq(self.cell, &self.inner.input), self.before, after);
         if self.first {
             self.inner.set(State::OUTPUT_OUT, false);
         }

@@ -36,7 +36,9 @@ impl Inner {
     }
 
     pub(super) fn take_closures(&self) -> Option<impl Sized + use<>> {
-        self.rare_if(|rare| (rare.read_cb.take(), rare.write_cb.take(), rare.event_cb.take()))
+        self.rare_if(|rare| {
+            (rare.read_cb.take(), rare.write_cb.take(), rare.event_cb.take(), rare.room_cb.take())
+        })
     }
 
     pub(super) fn call(self: &Rc<Self>, f: impl FnOnce(&mut dyn Callbacks, &BufferEvent)) -> bool {
@@ -53,7 +55,12 @@ impl Inner {
     }
 
     pub(super) fn has_closures(&self) -> bool {
-        self.rare(false, |rare| rare.read_cb.is_some() || rare.write_cb.is_some() || rare.event_cb.is_some())
+        self.rare(false, |rare| {
+            rare.read_cb.is_some()
+                || rare.write_cb.is_some()
+                || rare.event_cb.is_some()
+                || rare.room_cb.is_some()
+        })
     }
 
     pub(super) fn call_read(self: &Rc<Self>) {
@@ -76,6 +83,17 @@ impl Inner {
         self.set(State::LENT, true);
         cb(&BufferEvent { inner: self.clone() });
         self.put_back_closure(cb, |rare| &mut rare.write_cb);
+    }
+
+    pub(super) fn call_room(self: &Rc<Self>) {
+        if self.call(|callbacks, bev| callbacks.on_room(bev)) {
+            return;
+        }
+        let cb = self.rare_if(|rare| rare.room_cb.take()).flatten();
+        let Some(mut cb) = cb else { return };
+        self.set(State::LENT, true);
+        cb(&BufferEvent { inner: self.clone() });
+        self.put_back_closure(cb, |rare| &mut rare.room_cb);
     }
 
     pub(super) fn call_event(self: &Rc<Self>, event: StreamEvent) {

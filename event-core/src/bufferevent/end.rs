@@ -12,13 +12,27 @@ impl Inner {
             return;
         }
         let failed = self.due.get().intersects(Due::WRITE_ERROR | Due::ERROR);
-        if self.is_flushed() || failed || !self.has(State::WRITE_ENABLED) {
+        if self.is_flushed() || failed || !self.has(State::WRITE_ENABLED) || self.has(State::DETACHED) {
             self.free();
         } else {
             self.set(State::CLOSE_AFTER_FLUSH, true);
             self.output_changed();
             self.update();
         }
+    }
+
+    /// Frees the stream so that the peer is told of a reset.
+    pub(super) fn close_with_reset(&self) {
+        if self.is_freed() {
+            return;
+        }
+        if self.has(State::PAIR) {
+            self.reset_partner();
+        } else if self.fd.get() >= 0 && self.has(State::OWNS_FD | State::TRANSPORT) {
+            // Refused by what knows no resets, which is then closed in the usual way.
+            let _ = self.handle.sys().reset_on_close(self.fd.get());
+        }
+        self.free();
     }
 
     pub(super) fn shutdown_write(self: &Rc<Self>) {
@@ -86,7 +100,7 @@ impl Inner {
         }
         let fd = self.fd.replace(-1);
         let transport = self.rare_if(|rare| rare.transport.take()).flatten();
-        let closures = self.take_closures();
+        let closures = (self.take_closures(), self.rare_if(|rare| rare.changes.take()));
         let callbacks = self.callbacks.take();
         let buffers = (self.input.take(), self.output.take());
         if fd >= 0 && self.has(State::OWNS_FD) {

@@ -36,7 +36,7 @@ pub struct BufferGuard {
     inner: Rc<Inner>,
     buffer: Buffer,
     is_input: bool,
-    was_empty: bool,
+    before: usize,
     /// Whether this is who took the output out of its cell.
     first: bool,
 }
@@ -46,8 +46,7 @@ impl BufferGuard {
         let cell = BufferGuard::cell(inner, is_input);
         let first = inner.take_out(cell);
         let buffer = cell.take();
-        let was_empty = buffer.is_empty();
-        BufferGuard { inner: inner.clone(), buffer, is_input, was_empty, first }
+        BufferGuard { inner: inner.clone(), before: buffer.len(), buffer, is_input, first }
     }
 
     fn cell(inner: &Inner, is_input: bool) -> &Cell<Buffer> {
@@ -72,11 +71,13 @@ impl DerefMut for BufferGuard {
 impl Drop for BufferGuard {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
-        let grown = self.was_empty && !buffer.is_empty();
+        let after = buffer.len();
+        let grown = self.before == 0 && after > 0;
         self.inner.put_back(BufferGuard::cell(&self.inner, self.is_input), buffer);
         if self.first {
             self.inner.set(State::OUTPUT_OUT, false);
         }
+        self.inner.note_change(self.is_input, self.before, after);
         if self.is_input {
             self.inner.input_changed();
         } else {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use super::rare::{Cause, Rare};
 use super::state::{Due, State};
-use super::{Callbacks, Direction};
+use super::{Callbacks, Direction, StreamEvent};
 use crate::buffer::Buffer;
 use crate::clock::Time;
 use crate::error::Error;
@@ -133,7 +133,9 @@ impl Inner {
     pub(super) fn wants_read(&self) -> bool {
         let state = self.state.get();
         state.contains(State::READ_ENABLED)
-            && !state.intersects(State::EOF | State::CONNECTING | State::CLOSE_AFTER_FLUSH | State::FREED)
+            && !state.intersects(
+                State::EOF | State::CONNECTING | State::CLOSE_AFTER_FLUSH | State::DETACHED | State::FREED,
+            )
     }
 
     /// Whether bytes may be read now: wanted, and below the marks.
@@ -143,10 +145,11 @@ impl Inner {
 
     pub(super) fn may_write(&self) -> bool {
         let state = self.state.get();
-        state.contains(State::WRITE_ENABLED) && !state.intersects(State::CONNECTING | State::FREED)
+        state.contains(State::WRITE_ENABLED)
+            && !state.intersects(State::CONNECTING | State::DETACHED | State::FREED)
     }
 
-    fn check(&self) -> Result<(), Error> {
+    pub(super) fn check(&self) -> Result<(), Error> {
         if self.handle.is_gone() {
             Err(Error::LoopGone)
         } else if self.is_freed() {
@@ -260,7 +263,11 @@ impl Inner {
         if self.is_freed() {
             return;
         }
-        if self.peek_len(&self.output) == 0 {
+        let len = self.peek_len(&self.output);
+        if self.finds_room(len) {
+            self.raise(Due::ROOM);
+        }
+        if len == 0 {
             if !self.has(State::IN_STEP) {
                 self.finish_if_flushed();
             }
@@ -345,6 +352,45 @@ impl Inner {
         Ok(())
     }
 
+    pub(super) fn trigger_at_marks(self: &Rc<Self>, direction: Direction) -> Result<(), Error> {
+        let (read_low, write_low) = self.rare((0, 0), |rare| (rare.read_low, rare.write_low));
+        let mut met = Direction::empty();
+        met.set(Direction::READ, self.peek_len(&self.input) >= read_low);
+        met.set(Direction::WRITE, self.peek_len(&self.output) <= write_low);
+        self.trigger(direction & met)
+    }
+
+    pub(super) fn trigger_event(self: &Rc<Self>, event: StreamEvent) -> Result<(), Error> {
+        self.start()?;
+        if !event.is_empty() {
+            self.rare_mut(|rare| rare.triggered |= event);
+            self.raise(Due::TRIGGERED);
+        }
+        Ok(())
+    }
+
+    /// Sends what the kernel takes now; says whether that was all.
+    pub(super) fn try_flush(self: &Rc<Self>) -> Result<bool, Error> {
+        self.start()?;
+        // What a guard holds goes first, and so does what is being written right now.
+        if !self.has(State::OUTPUT_OUT) {
+            let in_step = self.has(State::IN_STEP);
+            self.set(State::IN_STEP, true);
+            let due = self.drain_out();
+            self.set(State::IN_STEP, in_step);
+            self.raise_rest(due);
+            if !in_step {
+                self.after_step();
+            }
+            if due.contains(Due::WRITE_ERROR)
+                && let Some(error) = self.error()
+            {
+                return Err(error);
+            }
+        }
+        Ok(self.is_flushed())
+    }
+
     /// The stream fails: its error event is queued.
     pub(super) fn fail(&self, cause: Cause, due: Due) {
         self.rare_mut(|rare| rare.cause = Some(cause));
@@ -354,6 +400,7 @@ impl Inner {
     pub(super) fn connect_failed(&self, error: &std::io::Error) {
         self.set(State::CONNECTING, false);
         self.set(State::READ_ENABLED | State::WRITE_ENABLED, false);
+        self.set(State::DETACHED, self.fd.get() < 0);
         self.fail(Cause::of(error), Due::ERROR);
         self.update();
     }
@@ -390,7 +437,7 @@ impl Inner {
         }
     }
 
-    fn try_update(&self) -> Result<(), Error> {
+    pub(super) fn try_update(&self) -> Result<(), Error> {
         let id = self.id.get();
         if id == UNSTARTED || self.is_freed() {
             return Ok(());

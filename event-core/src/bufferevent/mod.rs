@@ -1,7 +1,9 @@
 //! `BufferEvent`: a stream with an input and an output buffer, and callbacks on them.
 
+mod attach;
 mod borrowed;
 mod calls;
+mod changes;
 mod end;
 mod guard;
 mod inner;
@@ -26,6 +28,7 @@ use crate::error::Error;
 use crate::reactor::LoopHandle;
 use crate::sys::Address;
 
+pub use changes::BufferChange;
 pub use guard::{BufferGuard, Scoped};
 use inner::Inner;
 use state::State;
@@ -93,6 +96,12 @@ pub trait Callbacks {
         if !event.contains(StreamEvent::CONNECTED) {
             bev.free();
         }
+    }
+
+    /// The output, which was above its high mark of writing (1 MiB unless set), has come down to half of it: whoever
+    /// looked at [`BufferEvent::has_room`] and stopped may go on.
+    fn on_room(&mut self, bev: &BufferEvent) {
+        let _ = bev;
     }
 
     /// The deadline of [`BufferEvent::set_deadline`] has passed.
@@ -262,6 +271,11 @@ impl BufferEvent {
         self.inner.set_closure(|rare| rare.event_cb.replace(Box::new(cb)));
     }
 
+    /// Sets the room callback alone; see [`Callbacks::on_room`]. An object set before is dropped.
+    pub fn set_room_cb(&self, cb: impl FnMut(&BufferEvent) + 'static) {
+        self.inner.set_closure(|rare| rare.room_cb.replace(Box::new(cb)));
+    }
+
     /// Starts one or both directions. From here on the loop owns the stream.
     ///
     /// # Errors
@@ -347,21 +361,6 @@ impl BufferEvent {
         self.inner.peek_len(&self.inner.input)
     }
 
-    /// Sets the marks of one or both directions. Reading: the read callback waits for `low` bytes, and reading pauses
-    /// while the input holds `high` (`None`: only `max_input` bounds it; at least `low`). Writing: the write callback comes when no more
-    /// than `low` bytes are left; `high` is for whoever fills the output.
-    #[doc(alias = "bufferevent_setwatermark")]
-    pub fn set_watermark(&self, direction: Direction, low: usize, high: Option<usize>) {
-        self.inner.set_watermark(direction, low, high);
-    }
-
-    /// Bounds what the stream may hold: as much input as `max_input` that nobody takes, or more output than
-    /// `max_output`, is an `ERROR` event. Input that is full is not read any more until it is enabled again; a high mark
-    /// up to `max_input` pauses in silence instead. `None` is no bound; both are 16 MiB at first.
-    pub fn set_max(&self, max_input: Option<usize>, max_output: Option<usize>) {
-        self.inner.set_max(max_input, max_output);
-    }
-
     /// Sets how long reading, and writing while output is pending or a connect is under way, may stand still before a
     /// `TIMEOUT` event. Reading that is disabled, or paused by the high mark, does not stand still: its time starts anew
     /// afterwards.
@@ -382,13 +381,49 @@ impl BufferEvent {
         self.inner.set_held(held);
     }
 
-    /// Runs the read or write callback in the next turn, whatever the buffers hold.
+    /// Runs the read or write callback in the next turn, whatever the buffers hold: `BEV_TRIG_IGNORE_WATERMARKS`.
     ///
     /// # Errors
     /// - `Error::Stale` if the stream was freed; `Error::LoopGone`, `Error::Forked`.
     #[doc(alias = "bufferevent_trigger")]
     pub fn trigger(&self, direction: Direction) -> Result<(), Error> {
         self.inner.trigger(direction)
+    }
+
+    /// Runs the callbacks of those directions in the next turn whose low mark is met now: the input holds as much, the
+    /// output no more.
+    ///
+    /// # Errors
+    /// - `Error::Stale` if the stream was freed; `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "bufferevent_trigger")]
+    pub fn trigger_at_marks(&self, direction: Direction) -> Result<(), Error> {
+        self.inner.trigger_at_marks(direction)
+    }
+
+    /// Has the event callback called in the next turn with these events, beside what there may be of the stream's own.
+    /// Nothing else happens: a made-up `TIMEOUT` disables nothing. If nobody handles events, anything but `CONNECTED`
+    /// frees the stream.
+    ///
+    /// # Errors
+    /// - `Error::Stale` if the stream was freed; `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "bufferevent_trigger_event")]
+    pub fn trigger_event(&self, event: StreamEvent) -> Result<(), Error> {
+        self.inner.trigger_event(event)
+    }
+
+    /// Sends as much of the output as the kernel takes now, 1 MiB at most, instead of when the callback returns; says
+    /// whether nothing is left. Nothing is sent while a guard of [`output`](Self::output) is held, while writing is
+    /// disabled or a connect is under way.
+    ///
+    /// No callback runs inside this call: the write callback, or the event of an error, comes in the next turn. A stream
+    /// that was to be closed after its output may be freed here.
+    ///
+    /// # Errors
+    /// - `Error::Io` if the kernel refuses, also told as an event.
+    /// - `Error::Stale` if the stream was freed; `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "bufferevent_flush")]
+    pub fn try_flush(&self) -> Result<bool, Error> {
+        self.inner.try_flush()
     }
 
     /// When output last got on, reckoned like [`LoopHandle::elapsed`]: bytes were handed to the kernel, or came into an
@@ -410,8 +445,16 @@ impl BufferEvent {
         self.inner.free();
     }
 
+    /// Frees the stream now, as [`free`](Self::free), and tells the peer of a reset instead of an end (an abortive close:
+    /// SO_LINGER of 0), so that what it has got does not look whole. What it has not read yet may be lost to it. The
+    /// other end of a pair gets `ERROR` with ECONNRESET. Where there are no resets (unix-domain sockets, pipes, an fd
+    /// that stays the caller's) it is a plain close.
+    pub fn close_with_reset(&self) {
+        self.inner.close_with_reset();
+    }
+
     /// Frees the stream when all output has been sent, what a guard holds included, or when sending it fails: at once if
-    /// there is nothing to send or writing is disabled. Nothing is read any more. A peer that does not read is cut off by
+    /// there is nothing to send, writing is disabled or there is no fd. Nothing is read any more. A peer that does not read is cut off by
     /// the write timeout or a deadline, if there is one.
     pub fn close_after_flush(&self) {
         self.inner.close_after_flush();
@@ -437,6 +480,16 @@ impl BufferEvent {
     pub fn set_priority(&self, priority: u8) -> Result<(), Error> {
         self.inner.start()?;
         self.inner.handle.set_priority(self.inner.id.get(), priority)
+    }
+
+    /// The priority of the stream's callbacks. From here on the loop owns the stream.
+    ///
+    /// # Errors
+    /// - `Error::Stale`, `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "bufferevent_get_priority")]
+    pub fn priority(&self) -> Result<u8, Error> {
+        self.inner.start()?;
+        Ok(self.inner.handle.priority(self.inner.id.get()))
     }
 
     /// The fd, if the stream has one.

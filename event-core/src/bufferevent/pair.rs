@@ -4,7 +4,7 @@ use std::io;
 use std::rc::Rc;
 
 use super::inner::Inner;
-use super::rare::DEFAULT_MAX;
+use super::rare::Cause;
 use super::state::{Due, State};
 use crate::buffer::Buffer;
 
@@ -15,7 +15,7 @@ impl Inner {
     }
 
     /// Moves output into the other end's input.
-    pub(super) fn give_partner(&self, output: &mut Buffer) -> io::Result<(usize, bool)> {
+    pub(super) fn give_partner(&self, output: &mut Buffer, max: usize) -> io::Result<(usize, bool)> {
         let Some(partner) = self.partner() else {
             return Err(io::Error::from_raw_os_error(libc::EPIPE));
         };
@@ -23,9 +23,8 @@ impl Inner {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let mut input = partner.borrow(&partner.input);
-        let before = input.len();
-        let most = partner.rare(DEFAULT_MAX, |rare| rare.read_high.min(rare.max_input));
-        let moved = output.remove_buffer(&mut input, most.saturating_sub(before));
+        let room = partner.room_beside(input.len());
+        let moved = output.remove_buffer(&mut input, room.min(max));
         drop(input);
         if moved > 0 {
             partner.touch_read();
@@ -33,7 +32,7 @@ impl Inner {
             partner.raise(Due::ARRIVED);
             partner.update();
         }
-        Ok((moved, output.is_empty()))
+        Ok((moved, output.is_empty() || moved == max))
     }
 
     /// The other end of a pair may have something for us.
@@ -51,6 +50,15 @@ impl Inner {
     /// Tells the other end of a pair that no more will come: at once if this one is gone, else when that one reads, as
     /// on a socket.
     pub(super) fn end_partner(&self, gone: bool) {
+        self.tell_partner(gone, Due::READ_EOF);
+    }
+
+    /// Tells the other end of a pair that this one was reset.
+    pub(super) fn reset_partner(&self) {
+        self.tell_partner(true, Due::READ_ERROR);
+    }
+
+    fn tell_partner(&self, gone: bool, due: Due) {
         let Some(partner) = self.rare(None, |rare| rare.partner.upgrade()) else { return };
         if partner.is_freed() {
             return;
@@ -59,7 +67,11 @@ impl Inner {
             if gone || partner.has(State::READ_ENABLED) {
                 partner.set(State::UNTOLD_EOF, false);
                 partner.set(State::EOF, true);
-                partner.raise(Due::READ_EOF);
+                if due == Due::READ_ERROR {
+                    partner.set(State::READ_ENABLED, false);
+                    partner.rare_mut(|rare| rare.cause = Some(Cause::Errno(libc::ECONNRESET)));
+                }
+                partner.raise(due);
             } else {
                 partner.set(State::UNTOLD_EOF, true);
             }

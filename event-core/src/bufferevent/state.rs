@@ -44,11 +44,19 @@ bitflags! {
         const PINNED = 0x10_0000;
         /// There is a rare part: without this bit nobody needs to look for it.
         const RARE = 0x20_0000;
+        /// There is no fd to move bytes over, until one is attached.
+        const DETACHED = 0x40_0000;
+        /// Somebody wants to know how the buffers change.
+        const COUNTS_CHANGES = 0x80_0000;
+        /// The output has passed its high mark, and has not come down to half of it since.
+        const NO_ROOM = 0x100_0000;
+        /// Got another fd in the step that runs: what was found out about the old one is told nobody.
+        const REPLACED = 0x200_0000;
     }
 }
 
 bitflags! {
-    /// What is to be delivered, in this order: connected, read, write, the other events.
+    /// What is to be delivered, in this order: connected, read, write, room, deadline, changes, the other events.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub(super) struct Due: u16 {
         const CONNECTED = 0x001;
@@ -66,5 +74,14 @@ bitflags! {
         const ARRIVED = 0x400;
         /// A transport may hold more than it gave.
         const AGAIN = 0x800;
+        /// The buffers have changed outside of the step.
+        const CHANGED = 0x1000;
+        /// The output has room again.
+        const ROOM = 0x2000;
+        /// Events of the program's own: `trigger_event`.
+        const TRIGGERED = 0x4000;
+        /// What says something of the fd, and nothing of another one.
+        const OF_FD = Due::CONNECTED.bits() | Due::READ_EOF.bits() | Due::READ_ERROR.bits() | Due::WRITE_ERROR.bits()
+            | Due::ERROR.bits() | Due::READ_TIMEOUT.bits() | Due::WRITE_TIMEOUT.bits() | Due::AGAIN.bits();
     }
 }

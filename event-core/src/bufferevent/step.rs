@@ -5,18 +5,13 @@ use std::rc::Rc;
 
 use super::StreamEvent;
 use super::inner::Inner;
+use super::limits::READS_PER_VISIT;
 use super::rare::Cause;
 use super::state::{Due, State};
 use crate::buffer::Buffer;
 use crate::clock::Time;
 use crate::interest::Ready;
 use crate::reactor::{LoopHandle, Source};
-
-/// A read that fills its block is repeated at most so often in one visit, so that one sender cannot hold the loop.
-const READS_PER_VISIT: usize = 4;
-
-/// A visit writes at most so much before the others get their turn.
-const BYTES_PER_VISIT: usize = 1 << 20;
 
 /// How often in one visit a write callback may answer room with more output.
 const REFILLS_PER_VISIT: usize = 16;
@@ -115,6 +110,7 @@ impl Source for Inner {
         // The number may be another file's by now: it is not ours to close.
         self.fd.set(-1);
         self.set(State::OWNS_FD | State::READ_ENABLED | State::WRITE_ENABLED | State::CONNECTING, false);
+        self.set(State::DETACHED, true);
         self.fail(Cause::Lost, Due::ERROR);
         self.update();
     }
@@ -145,11 +141,8 @@ impl Inner {
     fn fill(&self) -> Due {
         let mut due = Due::empty();
         let mut input = self.borrow(&self.input);
-        let mut left = {
-            let most = self.rare(super::rare::DEFAULT_MAX, |rare| rare.read_high.min(rare.max_input));
-            most.saturating_sub(input.len())
-        };
         let before = input.len();
+        let mut left = self.room_beside(before);
         let mut more = false;
         for _ in 0..READS_PER_VISIT {
             if left == 0 {
@@ -233,17 +226,18 @@ impl Inner {
     }
 
     /// Sends the output until it is empty or the kernel takes no more.
-    fn drain_out(self: &Rc<Self>) -> Due {
+    pub(super) fn drain_out(self: &Rc<Self>) -> Due {
         if !self.may_write() {
             return Due::empty();
         }
         let mut due = Due::empty();
+        let budget = self.write_budget();
         let mut output = self.borrow(&self.output);
         let mut sent = 0;
         // Asked each time: what is sent drops, and the owner of referenced memory may free or disable this.
-        while !output.is_empty() && sent < BYTES_PER_VISIT && self.may_write() {
-            let offered = output.len();
-            match self.write_once(&mut output) {
+        while !output.is_empty() && sent < budget && self.may_write() {
+            let offered = output.len().min(budget - sent);
+            match self.write_once(&mut output, budget - sent) {
                 Ok((n, all)) => {
                     sent += n;
                     if !all {
@@ -269,8 +263,12 @@ impl Inner {
             if self.has(State::OVERFULL) {
                 self.set(State::OVERFULL, self.over_full());
             }
-            if self.peek_len(&self.output) <= self.rare(0, |rare| rare.write_low) {
+            let left = self.peek_len(&self.output);
+            if left <= self.rare(0, |rare| rare.write_low) {
                 due |= Due::WRITE;
+            }
+            if self.has(State::NO_ROOM) && self.finds_room(left) {
+                due |= Due::ROOM;
             }
         }
         due
@@ -292,21 +290,22 @@ impl Inner {
     }
 
     /// One write: how much was taken, and whether that was all that was offered.
-    fn write_once(self: &Rc<Self>, output: &mut Buffer) -> io::Result<(usize, bool)> {
+    fn write_once(self: &Rc<Self>, output: &mut Buffer, max: usize) -> io::Result<(usize, bool)> {
         if self.has(State::PAIR) {
-            return self.give_partner(output);
+            return self.give_partner(output, max);
         }
         if self.has(State::TRANSPORT) {
-            let n = self.with_transport(|transport| transport.poll_write(output, BYTES_PER_VISIT))?;
+            let n = self.with_transport(|transport| transport.poll_write(output, max))?;
             return Ok((n, n > 0));
         }
         let sys = self.handle.sys();
         let first = output.contiguous();
-        let (n, offered) = if first.len() == output.len() {
+        let (n, offered) = if first.len() == output.len() || first.len() >= max {
+            let first = &first[..first.len().min(max)];
             (sys.send(self.fd.get(), &self.kind, first)?, first.len())
         } else {
             let mut pieces = [IoSlice::new(&[]); PIECES];
-            let count = output.io_slices(BYTES_PER_VISIT, &mut pieces);
+            let count = output.io_slices(max, &mut pieces);
             let offered = pieces[..count].iter().map(|piece| piece.len()).sum();
             (sys.sendv(self.fd.get(), &self.kind, &pieces[..count])?, offered)
         };
@@ -316,6 +315,7 @@ impl Inner {
 
     /// Calls back for everything that is due, in order, and flushes after each.
     fn deliver(self: &Rc<Self>, mut due: Due) {
+        self.set(State::REPLACED, false);
         if due.contains(Due::CONNECTED) {
             self.call_event(StreamEvent::CONNECTED);
             due |= self.drain_out();
@@ -331,12 +331,26 @@ impl Inner {
             self.call_write();
             due |= self.drain_out();
         }
+        if due.contains(Due::ROOM) && !self.is_freed() {
+            due.remove(Due::ROOM);
+            self.call_room();
+            due |= self.drain_out();
+        }
         if due.contains(Due::DEADLINE) && !self.is_freed() {
             self.call_deadline();
             due |= self.drain_out();
         }
-        let events = events(due);
-        let mut rest = due & Due::WRITE;
+        if !self.is_freed() && self.call_changes() {
+            due |= self.drain_out();
+        }
+        if self.has(State::REPLACED) {
+            due -= Due::OF_FD;
+        }
+        let mut events = events(due);
+        if due.contains(Due::TRIGGERED) {
+            events |= self.rare_if(|rare| std::mem::take(&mut rare.triggered)).unwrap_or_default();
+        }
+        let mut rest = due & (Due::WRITE | Due::ROOM);
         if !events.is_empty() && !self.is_freed() {
             let failed = due.intersects(Due::READ_ERROR | Due::WRITE_ERROR | Due::ERROR);
             if failed && self.has(State::CLOSE_AFTER_FLUSH) {
@@ -354,7 +368,10 @@ impl Inner {
     }
 
     /// Sees to it that somebody wakes this stream next, or that it ends.
-    fn after_step(self: &Rc<Self>) {
+    pub(super) fn after_step(self: &Rc<Self>) {
+        if self.has_untold_changes() {
+            self.raise(Due::CHANGED);
+        }
         self.finish_if_flushed();
         if self.is_freed() {
             return;
@@ -377,7 +394,7 @@ impl Inner {
     }
 
     /// What a last flush brought about runs in the next turn.
-    fn raise_rest(&self, due: Due) {
+    pub(super) fn raise_rest(&self, due: Due) {
         if !due.is_empty() && !self.is_freed() {
             self.raise(due);
         }

@@ -17,6 +17,8 @@ pub enum Call {
     Close,
     /// A socket is made and starts to connect.
     Connect,
+    /// The close of a socket is made a reset: `SO_LINGER`.
+    Linger,
     /// A listening socket is made.
     Listen,
     /// `getsockname`.
@@ -45,12 +47,13 @@ pub enum Call {
 
 impl Call {
     /// Every kind, in alphabetical order; for a test that goes through them all.
-    pub const ALL: [Call; 17] = [
+    pub const ALL: [Call; 18] = [
         Call::Accept,
         Call::AfterFork,
         Call::Change,
         Call::Close,
         Call::Connect,
+        Call::Linger,
         Call::Listen,
         Call::LocalAddress,
         Call::PeerAddress,

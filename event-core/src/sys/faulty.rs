@@ -173,6 +173,11 @@ impl Sys for Faulty {
         self.inner.shutdown(fd, how)
     }
 
+    fn reset_on_close(&self, fd: RawFd) -> io::Result<()> {
+        self.plan.check(Call::Linger)?;
+        self.inner.reset_on_close(fd)
+    }
+
     fn close(&self, fd: RawFd) {
         // Counted only: a close cannot fail to close.
         let _ = self.plan.check(Call::Close);
@@ -337,6 +342,7 @@ mod tests {
             (Call::Send, sys.send(fd, &kind, b"x").is_err()),
             (Call::Sendv, sys.sendv(fd, &kind, &[IoSlice::new(b"yz")]).is_err()),
             (Call::Recv, !recv(sys, end).is_ok_and(|bytes| !bytes.is_empty())),
+            (Call::Linger, sys.reset_on_close(fd).is_err()),
             (Call::SetNonblocking, sys.set_nonblocking(fd).is_err()),
             (Call::SignalAdd, sys.signal_add(libc::SIGHUP).is_err()),
             (Call::TakeError, sys.take_error(fd).is_err()),
@@ -384,6 +390,7 @@ mod tests {
                     Call::Send,
                     Call::Sendv,
                     Call::Recv,
+                    Call::Linger,
                     Call::SetNonblocking,
                     Call::TakeError,
                     Call::Shutdown,
