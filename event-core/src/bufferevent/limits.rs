@@ -68,7 +68,7 @@ impl BufferEvent {
         Ok(())
     }
 
-    /// Sets how many bytes one visit of the loop writes at most; the rest waits for the next turn. `None` is what a
+    /// Sets how many bytes one visit of the loop writes at most; the rest waits for another. `None` is what a
     /// stream has at first, 1 MiB.
     ///
     /// # Errors
