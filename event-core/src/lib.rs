@@ -97,7 +97,7 @@ mod watcher;
 pub use base::EventBase;
 pub use buffer::{Buffer, Eol};
 pub use bufferevent::{
-    BufferChange, BufferEvent, BufferGuard, Callbacks, Direction, Scoped, StreamEvent, Transport,
+    BufferChange, BufferEvent, BufferGuard, Callbacks, Direction, Scoped, Spliced, StreamEvent, Transport,
 };
 pub use bytes::Bytes;
 pub use common_timeout::CommonTimeout;

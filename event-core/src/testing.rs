@@ -106,8 +106,16 @@ impl Sim {
     /// As `BufferEvent::replace_fd`.
     pub fn replace_fd(&self, stream: &BufferEvent) -> Result<Peer, Error> {
         let (fd, peer) = self.pair();
-        stream.replace_raw_fd(fd)?;
+        self.attach(stream, fd)?;
         Ok(peer)
+    }
+
+    /// Gives a stream an fd of this world, as [`BufferEvent::replace_fd`] does with a real one.
+    ///
+    /// # Errors
+    /// As `BufferEvent::replace_fd`.
+    pub fn attach(&self, stream: &BufferEvent, fd: RawFd) -> Result<(), Error> {
+        stream.replace_raw_fd(fd)
     }
 
     // Files for the program.

@@ -56,7 +56,12 @@ impl Inner {
             let _ = self.with_transport(|transport| transport.shutdown(Shutdown::Write));
         } else if self.fd.get() >= 0 {
             // ENOTCONN: the peer is gone, and reading will say so.
-            let _ = self.handle.sys().shutdown(self.fd.get(), Shutdown::Write);
+            let shut = self.handle.sys().shutdown(self.fd.get(), Shutdown::Write);
+            let is_file = shut.is_err_and(|error| error.raw_os_error() == Some(libc::ENOTSOCK));
+            if is_file && !self.has(State::READ_ENABLED) {
+                // A pipe that is only written to ends by being closed.
+                self.set(State::EOF, true);
+            }
         }
     }
 

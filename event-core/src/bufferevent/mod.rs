@@ -10,6 +10,7 @@ mod inner;
 mod limits;
 mod pair;
 mod rare;
+mod splice;
 mod state;
 mod step;
 mod timing;
@@ -31,6 +32,7 @@ use crate::sys::Address;
 pub use changes::BufferChange;
 pub use guard::{BufferGuard, Scoped};
 use inner::Inner;
+pub use splice::Spliced;
 use state::State;
 pub use transport::Transport;
 
