@@ -1,0 +1,82 @@
+/*
+ * Idle bufferevents: what one more costs in resident memory, from LOW to HIGH of them. Each has sent back a byte before
+ * it is counted.
+ *
+ *   streams_libevent LOW HIGH
+ */
+#define _GNU_SOURCE
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+
+#include "bench.h"
+
+static struct event_base *base;
+static long echoed;
+
+static void on_read(struct bufferevent *bev, void *arg)
+{
+	(void)arg;
+	echoed++;
+	bufferevent_write_buffer(bev, bufferevent_get_input(bev));
+}
+
+static void on_event(struct bufferevent *bev, short what, void *arg)
+{
+	(void)what;
+	(void)arg;
+	bufferevent_free(bev);
+}
+
+static long resident(void)
+{
+	long size, pages;
+	FILE *file = fopen("/proc/self/statm", "r");
+	if (!file || fscanf(file, "%ld %ld", &size, &pages) != 2)
+		die("/proc/self/statm");
+	fclose(file);
+	return pages * sysconf(_SC_PAGESIZE);
+}
+
+static void open_up_to(const int *ours, const int *theirs, long from, long to)
+{
+	for (long i = from; i < to; i++) {
+		struct bufferevent *bev = bufferevent_socket_new(base, ours[i], BEV_OPT_CLOSE_ON_FREE);
+		if (!bev)
+			fail("bufferevent_socket_new");
+		bufferevent_setcb(bev, on_read, NULL, on_event, NULL);
+		bufferevent_enable(bev, EV_READ);
+		if (send(theirs[i], "e", 1, MSG_NOSIGNAL) != 1)
+			die("send");
+		while (echoed <= i)
+			event_base_loop(base, EVLOOP_NONBLOCK);
+	}
+	/* What was written leaves when the socket is reported as writable. */
+	for (long i = 0; i < 3; i++)
+		event_base_loop(base, EVLOOP_NONBLOCK);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 3)
+		fail("usage: LOW HIGH");
+	long low = number(argv[1]), high = number(argv[2]);
+	int *ours = calloc((size_t)high, sizeof *ours), *theirs = calloc((size_t)high, sizeof *theirs);
+	if (!ours || !theirs || low >= high)
+		fail("LOW must be below HIGH");
+	for (long i = 0; i < high; i++) {
+		int two[2];
+		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, two) < 0)
+			die("socketpair");
+		ours[i] = two[0];
+		theirs[i] = two[1];
+	}
+	base = event_base_new();
+	if (!base)
+		fail("event_base_new");
+	open_up_to(ours, theirs, 0, low);
+	long before = resident();
+	open_up_to(ours, theirs, low, high);
+	printf("bytes %.3f\n", (double)(resident() - before) / (double)(high - low));
+	return 0;
+}

@@ -1,0 +1,82 @@
+//! Idle streams: what one more costs in resident memory. Each has sent back a byte before it is counted.
+
+use std::cell::Cell;
+use std::fs;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+
+use event_core::{BufferEvent, Callbacks, Direction, EventBase, LoopFlags, StreamEvent};
+
+use crate::Outcome;
+
+/// Like the C peer's functions, which share all they know.
+struct Echo(Rc<Cell<usize>>);
+
+impl Callbacks for Echo {
+    fn on_read(&mut self, bev: &BufferEvent) {
+        echo(&self.0, bev);
+    }
+}
+
+fn echo(count: &Cell<usize>, bev: &BufferEvent) {
+    count.set(count.get() + 1);
+    // Refused only beyond the bound.
+    let _taken = bev.write(bev.read_buffer());
+}
+
+pub(crate) fn run(args: &[&str]) -> Outcome<()> {
+    let &[low, high, by @ ("objects" | "closures")] = args else {
+        return Err("streams LOW HIGH objects|closures".into());
+    };
+    let (low, high) = (low.parse::<usize>()?, high.parse::<usize>()?);
+    if low >= high {
+        return Err("LOW must be below HIGH".into());
+    }
+    let mut ours = Vec::with_capacity(high);
+    let mut theirs = Vec::with_capacity(high);
+    for _ in 0..high {
+        let (one, other) = UnixStream::pair()?;
+        ours.push(one);
+        theirs.push(other);
+    }
+    let mut base = EventBase::new()?;
+    let echoed = Rc::new(Cell::new(0));
+    let mut ours = ours.into_iter();
+    let mut open = |base: &mut EventBase, from: usize, to: usize| -> Outcome<()> {
+        for (at, stream) in ours.by_ref().take(to - from).enumerate() {
+            let bev = BufferEvent::new(base, stream)?;
+            let count = echoed.clone();
+            if by == "objects" {
+                bev.set_callbacks(Echo(count));
+            } else {
+                bev.set_read_cb(move |bev| echo(&count, bev));
+                bev.set_event_cb(|bev, event| {
+                    if !event.contains(StreamEvent::CONNECTED) {
+                        bev.free();
+                    }
+                });
+            }
+            bev.enable(Direction::READ)?;
+            theirs[from + at].write_all(b"e")?;
+            while echoed.get() <= from + at {
+                base.run(LoopFlags::NONBLOCK)?;
+            }
+        }
+        base.run(LoopFlags::NONBLOCK)?;
+        Ok(())
+    };
+    open(&mut base, 0, low)?;
+    let before = resident()?;
+    open(&mut base, low, high)?;
+    let after = resident()?;
+    println!("bytes {:.3}", (after as f64 - before as f64) / (high - low) as f64);
+    Ok(())
+}
+
+/// Resident memory of this process.
+fn resident() -> Outcome<u64> {
+    let text = fs::read_to_string("/proc/self/statm")?;
+    let pages: u64 = text.split(' ').nth(1).ok_or("statm has no second field")?.parse()?;
+    Ok(pages * 4096)
+}
