@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::buffers::Side;
 use super::inner::Inner;
 use super::state::{Due, State};
 use super::{BufferEvent, Direction};
@@ -96,13 +97,18 @@ impl Inner {
     }
 
     /// One of the buffers was changed.
-    pub(super) fn note_change(&self, is_input: bool, before: usize, after: usize) {
-        if before == after || !self.has(State::COUNTS_CHANGES) {
-            return;
+    #[inline]
+    pub(super) fn note_change(&self, side: Side, before: usize, after: usize) {
+        if self.has(State::COUNTS_CHANGES) && before != after {
+            self.count_change(side, before, after);
         }
+    }
+
+    #[cold]
+    fn count_change(&self, side: Side, before: usize, after: usize) {
         self.rare_if(|rare| {
             if let Some(changes) = &mut rare.changes {
-                let counts = if is_input { &mut changes.input } else { &mut changes.output };
+                let counts = if side == Side::Input { &mut changes.input } else { &mut changes.output };
                 counts.note(before, after);
             }
         });

@@ -3,6 +3,7 @@
 use std::net::Shutdown;
 use std::rc::Rc;
 
+use super::buffers::Side;
 use super::inner::Inner;
 use super::state::{Due, State};
 
@@ -107,7 +108,7 @@ impl Inner {
         let transport = self.rare_if(|rare| rare.transport.take()).flatten();
         let closures = (self.take_closures(), self.rare_if(|rare| rare.changes.take()));
         let callbacks = self.callbacks.take();
-        let buffers = (self.input.take(), self.output.take());
+        let buffers = (self.take(Side::Input), self.take(Side::Output));
         if fd >= 0 && self.has(State::OWNS_FD) {
             self.handle.sys().close(fd);
         }

@@ -1,10 +1,10 @@
 //! Owners of a stream, and of one of its buffers, for a while.
 
-use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
 use super::BufferEvent;
+use super::buffers::Side;
 use super::inner::Inner;
 use super::state::State;
 use crate::buffer::Buffer;
@@ -35,22 +35,17 @@ impl Drop for Scoped {
 pub struct BufferGuard {
     inner: Rc<Inner>,
     buffer: Buffer,
-    is_input: bool,
+    side: Side,
     before: usize,
     /// Whether this is who took the output out of its cell.
     first: bool,
 }
 
 impl BufferGuard {
-    pub(super) fn take(inner: &Rc<Inner>, is_input: bool) -> BufferGuard {
-        let cell = BufferGuard::cell(inner, is_input);
-        let first = inner.take_out(cell);
-        let buffer = cell.take();
-        BufferGuard { inner: inner.clone(), before: buffer.len(), buffer, is_input, first }
-    }
-
-    fn cell(inner: &Inner, is_input: bool) -> &Cell<Buffer> {
-        if is_input { &inner.input } else { &inner.output }
+    pub(super) fn take(inner: &Rc<Inner>, side: Side) -> BufferGuard {
+        let first = inner.take_out(side);
+        let buffer = inner.take(side);
+        BufferGuard { inner: inner.clone(), before: buffer.len(), buffer, side, first }
     }
 }
 
@@ -73,12 +68,12 @@ impl Drop for BufferGuard {
         let buffer = std::mem::take(&mut self.buffer);
         let after = buffer.len();
         let grown = self.before == 0 && after > 0;
-        self.inner.put_back(BufferGuard::cell(&self.inner, self.is_input), buffer);
+        self.inner.put_back(self.side, buffer);
         if self.first {
             self.inner.set(State::OUTPUT_OUT, false);
         }
-        self.inner.note_change(self.is_input, self.before, after);
-        if self.is_input {
+        self.inner.note_change(self.side, self.before, after);
+        if self.side == Side::Input {
             self.inner.input_changed();
         } else {
             if grown {

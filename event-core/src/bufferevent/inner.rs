@@ -5,6 +5,7 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 
+use super::buffers::{Buffers, Side};
 use super::rare::{Cause, Rare};
 use super::state::{Due, State};
 use super::{Callbacks, Direction, StreamEvent};
@@ -32,13 +33,12 @@ pub(crate) struct Inner {
     /// When writing last got on, or output first came.
     pub(super) last_write: Cell<Time>,
     pub(super) callbacks: Cell<Option<Box<dyn Callbacks>>>,
-    pub(super) input: Cell<Buffer>,
-    pub(super) output: Cell<Buffer>,
+    pub(super) buffers: Buffers,
     pub(super) rare: Cell<Option<Box<Rare>>>,
 }
 
-// An idle keep-alive connection holds one of these: 168 bytes with the two reference counts.
-const _: () = assert!(size_of::<Inner>() <= 152);
+// An idle stream is one of these, 136 bytes with the two reference counts, and its slot.
+const _: () = assert!(size_of::<Inner>() <= 120);
 
 impl Inner {
     pub(super) fn new(handle: LoopHandle, fd: RawFd, state: State) -> Inner {
@@ -53,8 +53,7 @@ impl Inner {
             deadline: Cell::new(Time::NEVER),
             last_write: Cell::new(Time::default()),
             callbacks: Cell::new(None),
-            input: Cell::new(Buffer::new()),
-            output: Cell::new(Buffer::new()),
+            buffers: Buffers::default(),
             rare: Cell::new(None),
         }
     }
@@ -110,16 +109,9 @@ impl Inner {
         Some(result)
     }
 
-    pub(super) fn peek_len(&self, cell: &Cell<Buffer>) -> usize {
-        let buffer = cell.take();
-        let len = buffer.len();
-        cell.set(buffer);
-        len
-    }
-
     /// Whether nothing waits to be sent.
     pub(super) fn is_flushed(&self) -> bool {
-        self.peek_len(&self.output) == 0 && !self.has(State::OUTPUT_OUT)
+        !self.has_output() && !self.has(State::OUTPUT_OUT)
     }
 
     pub(super) fn is_closing(&self) -> bool {
@@ -240,14 +232,14 @@ impl Inner {
 
     pub(super) fn write(self: &Rc<Self>, append: impl FnOnce(&mut Buffer)) -> Result<(), Error> {
         self.check()?;
-        let mut output = self.borrow(&self.output);
+        let mut output = self.borrow(Side::Output);
         if output.is_empty() {
             self.touch_write();
         }
         append(&mut output);
         drop(output);
         self.output_changed();
-        if self.over_full() { Err(Error::OutputFull) } else { Ok(()) }
+        if self.has(State::OVERFULL) && !self.is_freed() { Err(Error::OutputFull) } else { Ok(()) }
     }
 
     pub(super) fn write_with(
@@ -263,17 +255,18 @@ impl Inner {
         if self.is_freed() {
             return;
         }
-        let len = self.peek_len(&self.output);
+        let len = self.len(Side::Output);
         if self.finds_room(len) {
             self.raise(Due::ROOM);
         }
         if len == 0 {
+            self.set(State::OVERFULL, false);
             if !self.has(State::IN_STEP) {
                 self.finish_if_flushed();
             }
             return self.update();
         }
-        let over_full = self.over_full();
+        let over_full = self.is_over_full(len);
         if over_full && !self.has(State::OVERFULL) {
             self.fail(Cause::OutputFull, Due::ERROR);
         }
@@ -355,8 +348,8 @@ impl Inner {
     pub(super) fn trigger_at_marks(self: &Rc<Self>, direction: Direction) -> Result<(), Error> {
         let (read_low, write_low) = self.rare((0, 0), |rare| (rare.read_low, rare.write_low));
         let mut met = Direction::empty();
-        met.set(Direction::READ, self.peek_len(&self.input) >= read_low);
-        met.set(Direction::WRITE, self.peek_len(&self.output) <= write_low);
+        met.set(Direction::READ, self.len(Side::Input) >= read_low);
+        met.set(Direction::WRITE, self.len(Side::Output) <= write_low);
         self.trigger(direction & met)
     }
 
@@ -410,7 +403,7 @@ impl Inner {
     fn wanted(&self) -> What {
         let mut what = What::empty();
         what.set(What::READ, self.may_read());
-        let blocked = self.has(State::BLOCKED) && self.may_write() && self.peek_len(&self.output) > 0;
+        let blocked = self.has(State::BLOCKED) && self.may_write() && self.has_output();
         what.set(What::WRITE, blocked || self.has(State::CONNECTING));
         if self.has(State::TRANSPORT) && !self.is_freed() {
             let own = self.with_transport(|transport| Ok(transport.want())).unwrap_or_default();
@@ -468,7 +461,7 @@ impl Inner {
         }
         let held = self.wants_read()
             || self.has(State::CONNECTING | State::PINNED)
-            || self.may_write() && self.peek_len(&self.output) > 0;
+            || self.may_write() && self.has_output();
         if held != self.has(State::HELD) {
             self.set(State::HELD, held);
             self.handle.set_held(id, held);

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::buffers::Side;
 use super::inner::Inner;
 use super::rare::{Cause, DEFAULT_MAX, DEFAULT_ROOM};
 use super::state::{Due, State};
@@ -147,7 +148,7 @@ impl Inner {
 
     /// How many bytes may be read now.
     pub(super) fn room(&self) -> usize {
-        self.room_beside(self.peek_len(&self.input))
+        self.room_beside(self.len(Side::Input))
     }
 
     /// How many bytes may be read now into an input that holds `len`.
@@ -166,7 +167,7 @@ impl Inner {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.peek_len(&self.output) <= self.write_high()
+        self.len(Side::Output) <= self.write_high()
     }
 
     fn write_high(&self) -> usize {
@@ -175,20 +176,27 @@ impl Inner {
 
     /// The output holds `len` bytes by now. Says whether that is room again, which is told once for each time it was
     /// gone.
+    #[inline]
     pub(super) fn finds_room(&self, len: usize) -> bool {
+        (len > DEFAULT_ROOM || self.has(State::NO_ROOM | State::RARE)) && self.finds_room_beyond(len)
+    }
+
+    fn finds_room_beyond(&self, len: usize) -> bool {
         if self.has(State::NO_ROOM) {
             let found = len <= self.write_high() / 2;
             self.set(State::NO_ROOM, !found);
             return found;
         }
-        if (len > DEFAULT_ROOM || self.has(State::RARE)) && len > self.write_high() {
+        if len > self.write_high() {
             self.set(State::NO_ROOM, true);
         }
         false
     }
 
-    pub(super) fn over_full(&self) -> bool {
-        self.peek_len(&self.output) > self.rare(DEFAULT_MAX, |rare| rare.max_output)
+    /// Whether `len` bytes of output are more than the bound.
+    #[inline]
+    pub(super) fn is_over_full(&self, len: usize) -> bool {
+        len > self.rare(DEFAULT_MAX, |rare| rare.max_output)
     }
 
     /// Input at the library's own bound that nobody took is an event, not a silent stop.
@@ -196,7 +204,7 @@ impl Inner {
         if !self.wants_read() || self.due.get().contains(Due::ARRIVED) {
             return;
         }
-        let len = self.peek_len(&self.input);
+        let len = self.len(Side::Input);
         let (max, high) = self.rare((DEFAULT_MAX, usize::MAX), |rare| (rare.max_input, rare.read_high));
         if len >= max && high > max {
             self.set(State::READ_ENABLED, false);

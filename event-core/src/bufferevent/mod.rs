@@ -2,6 +2,7 @@
 
 mod attach;
 mod borrowed;
+mod buffers;
 mod calls;
 mod changes;
 mod end;
@@ -29,6 +30,7 @@ use crate::error::Error;
 use crate::reactor::LoopHandle;
 use crate::sys::Address;
 
+use buffers::Side;
 pub use changes::BufferChange;
 pub use guard::{BufferGuard, Scoped};
 use inner::Inner;
@@ -344,23 +346,23 @@ impl BufferEvent {
     /// callback and outside the loop. Draining it below the high mark lets reading go on.
     #[doc(alias = "bufferevent_get_input")]
     pub fn input(&self) -> BufferGuard {
-        BufferGuard::take(&self.inner, true)
+        BufferGuard::take(&self.inner, Side::Input)
     }
 
     /// The output. The guard owns it until it is dropped; what it holds then is sent as after `write`.
     #[doc(alias = "bufferevent_get_output")]
     pub fn output(&self) -> BufferGuard {
-        BufferGuard::take(&self.inner, false)
+        BufferGuard::take(&self.inner, Side::Output)
     }
 
     /// Bytes of the output that have not been handed to the kernel.
     pub fn pending_output(&self) -> usize {
-        self.inner.peek_len(&self.inner.output)
+        self.inner.len(Side::Output)
     }
 
     /// Bytes that lie in the input.
     pub fn pending_input(&self) -> usize {
-        self.inner.peek_len(&self.inner.input)
+        self.inner.len(Side::Input)
     }
 
     /// Sets how long reading, and writing while output is pending or a connect is under way, may stand still before a

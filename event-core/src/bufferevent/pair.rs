@@ -3,6 +3,7 @@
 use std::io;
 use std::rc::Rc;
 
+use super::buffers::Side;
 use super::inner::Inner;
 use super::rare::Cause;
 use super::state::{Due, State};
@@ -22,7 +23,7 @@ impl Inner {
         if !partner.may_read() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let mut input = partner.borrow(&partner.input);
+        let mut input = partner.borrow(Side::Input);
         let room = partner.room_beside(input.len());
         let moved = output.remove_buffer(&mut input, room.min(max));
         drop(input);
@@ -41,7 +42,7 @@ impl Inner {
             && let Some(partner) = self.partner()
         {
             partner.set(State::BLOCKED, false);
-            if partner.may_write() && partner.peek_len(&partner.output) > 0 {
+            if partner.may_write() && partner.has_output() {
                 partner.push_unflushed();
             }
         }
@@ -79,7 +80,7 @@ impl Inner {
         if gone {
             // What waits there for a reader fails now.
             partner.set(State::BLOCKED, false);
-            if partner.may_write() && partner.peek_len(&partner.output) > 0 {
+            if partner.may_write() && partner.has_output() {
                 partner.push_unflushed();
             }
         }

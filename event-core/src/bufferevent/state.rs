@@ -52,6 +52,15 @@ bitflags! {
         const NO_ROOM = 0x100_0000;
         /// Got another fd in the step that runs: what was found out about the old one is told nobody.
         const REPLACED = 0x200_0000;
+        /// The input lies in its place and holds something: so that nobody has to look.
+        const HAS_INPUT = 0x400_0000;
+        /// The same of the output.
+        const HAS_OUTPUT = 0x800_0000;
+        /// Where the buffers lie (`buffers.rs`): the input in the first place.
+        const INPUT_FIRST = 0x1000_0000;
+        const OUTPUT_FIRST = 0x2000_0000;
+        const INPUT_SECOND = 0x4000_0000;
+        const OUTPUT_SECOND = 0x8000_0000;
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 
 use super::StreamEvent;
+use super::buffers::Side;
 use super::inner::Inner;
 use super::limits::READS_PER_VISIT;
 use super::rare::Cause;
@@ -67,7 +68,7 @@ impl Source for Inner {
         if due.contains(Due::ARRIVED) {
             due.remove(Due::ARRIVED);
             // Somebody may have taken it since.
-            let len = self.peek_len(&self.input);
+            let len = self.len(Side::Input);
             due.set(Due::READ, due.contains(Due::READ) || len >= self.rare(0, |rare| rare.read_low).max(1));
         }
         if ready.contains(Ready::TIMEOUT) {
@@ -90,12 +91,12 @@ impl Source for Inner {
         if self.is_freed() {
             return 0;
         }
-        let before = self.peek_len(&self.output);
+        let before = self.len(Side::Output);
         // In a step, so that what the Drop of a sent block writes is seen below.
         let step = InStep::enter(&self);
         let due = self.drain_out();
         drop(step);
-        let after = self.peek_len(&self.output);
+        let after = self.len(Side::Output);
         // Callbacks run on a fresh stack, in the next turn.
         self.raise_rest(due);
         self.after_step();
@@ -140,7 +141,7 @@ impl Inner {
     /// Reads into the input.
     fn fill(&self) -> Due {
         let mut due = Due::empty();
-        let mut input = self.borrow(&self.input);
+        let mut input = self.borrow(Side::Input);
         let before = input.len();
         let mut left = self.room_beside(before);
         let mut more = false;
@@ -232,7 +233,7 @@ impl Inner {
         }
         let mut due = Due::empty();
         let budget = self.write_budget();
-        let mut output = self.borrow(&self.output);
+        let mut output = self.borrow(Side::Output);
         let mut sent = 0;
         // Asked each time: what is sent drops, and the owner of referenced memory may free or disable this.
         while !output.is_empty() && sent < budget && self.may_write() {
@@ -261,9 +262,9 @@ impl Inner {
         if sent > 0 {
             self.touch_write();
             if self.has(State::OVERFULL) {
-                self.set(State::OVERFULL, self.over_full());
+                self.set(State::OVERFULL, self.is_over_full(self.len(Side::Output)));
             }
-            let left = self.peek_len(&self.output);
+            let left = self.len(Side::Output);
             if left <= self.rare(0, |rare| rare.write_low) {
                 due |= Due::WRITE;
             }
@@ -276,7 +277,7 @@ impl Inner {
 
     /// Lets a transport go on with what it does on its own account when there is no output that would.
     fn nudge_transport(&self) -> Due {
-        if !self.has(State::TRANSPORT) || self.is_freed() || self.peek_len(&self.output) > 0 {
+        if !self.has(State::TRANSPORT) || self.is_freed() || self.has_output() {
             return Due::empty();
         }
         match self.with_transport(|transport| transport.poll_write(&mut Buffer::new(), 0)) {
@@ -376,7 +377,7 @@ impl Inner {
         if self.is_freed() {
             return;
         }
-        if self.may_write() && !self.has(State::BLOCKED) && self.peek_len(&self.output) > 0 {
+        if self.may_write() && !self.has(State::BLOCKED) && self.has_output() {
             // The visit's budget is used up, or something was written behind the last flush.
             self.push_unflushed();
         }
@@ -389,7 +390,7 @@ impl Inner {
 
     /// Whether output that may be sent will be: on readiness, from the flush list, or when the other end of a pair asks.
     fn is_woken(&self) -> bool {
-        let waits = self.may_write() && self.peek_len(&self.output) > 0;
+        let waits = self.may_write() && self.has_output();
         !waits || self.has(State::BLOCKED | State::UNFLUSHED) || self.handle.check().is_err()
     }
 
@@ -402,7 +403,10 @@ impl Inner {
 
     /// What is left in a big block moves into memory of its own size, and the block goes back to the loop.
     fn settle_input(&self) {
-        self.borrow(&self.input).settle(self.handle.pool());
+        if self.has(State::HAS_INPUT) {
+            self.borrow(Side::Input).settle(self.handle.pool());
+        }
+        self.settle_places();
     }
 }
 

@@ -2,25 +2,32 @@
 
 use std::cell::Cell;
 use std::fs;
-use std::io::Write;
 use std::os::unix::net::UnixStream;
-use std::rc::Rc;
 
 use event_core::{BufferEvent, Callbacks, Direction, EventBase, LoopFlags, StreamEvent};
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::sys::socket::{MsgFlags, send};
 
 use crate::Outcome;
 
-/// Like the C peer's functions, which share all they know.
-struct Echo(Rc<Cell<usize>>);
+/// Descriptors besides those of the streams.
+const SPARE: i32 = 64;
+
+thread_local! {
+    /// As in the C peer, nothing is kept for a stream but the stream.
+    static ECHOED: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Echo;
 
 impl Callbacks for Echo {
     fn on_read(&mut self, bev: &BufferEvent) {
-        echo(&self.0, bev);
+        echo(bev);
     }
 }
 
-fn echo(count: &Cell<usize>, bev: &BufferEvent) {
-    count.set(count.get() + 1);
+fn echo(bev: &BufferEvent) {
+    ECHOED.set(ECHOED.get() + 1);
     // Refused only beyond the bound.
     let _taken = bev.write(bev.read_buffer());
 }
@@ -37,20 +44,20 @@ pub(crate) fn run(args: &[&str]) -> Outcome<()> {
     let mut theirs = Vec::with_capacity(high);
     for _ in 0..high {
         let (one, other) = UnixStream::pair()?;
+        // Out of the way: the fds of one side are as dense as those of a server are.
+        let far = fcntl(&other, FcntlArg::F_DUPFD_CLOEXEC(i32::try_from(high)? + SPARE))?;
         ours.push(one);
-        theirs.push(other);
+        theirs.push(far);
     }
     let mut base = EventBase::new()?;
-    let echoed = Rc::new(Cell::new(0));
     let mut ours = ours.into_iter();
     let mut open = |base: &mut EventBase, from: usize, to: usize| -> Outcome<()> {
         for (at, stream) in ours.by_ref().take(to - from).enumerate() {
             let bev = BufferEvent::new(base, stream)?;
-            let count = echoed.clone();
             if by == "objects" {
-                bev.set_callbacks(Echo(count));
+                bev.set_callbacks(Echo);
             } else {
-                bev.set_read_cb(move |bev| echo(&count, bev));
+                bev.set_read_cb(echo);
                 bev.set_event_cb(|bev, event| {
                     if !event.contains(StreamEvent::CONNECTED) {
                         bev.free();
@@ -58,8 +65,8 @@ pub(crate) fn run(args: &[&str]) -> Outcome<()> {
                 });
             }
             bev.enable(Direction::READ)?;
-            theirs[from + at].write_all(b"e")?;
-            while echoed.get() <= from + at {
+            send(theirs[from + at], b"e", MsgFlags::MSG_NOSIGNAL)?;
+            while ECHOED.get() <= from + at {
                 base.run(LoopFlags::NONBLOCK)?;
             }
         }
