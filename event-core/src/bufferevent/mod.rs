@@ -458,8 +458,9 @@ impl BufferEvent {
     }
 
     /// Frees the stream when all output has been sent, what a guard holds included, or when sending it fails: at once if
-    /// there is nothing to send, writing is disabled or there is no fd. Nothing is read any more. A peer that does not read is cut off by
-    /// the write timeout or a deadline, if there is one.
+    /// there is nothing to send, writing is disabled or there is no fd. Nothing is read any more. Where sending fails the
+    /// close is a [reset](Self::close_with_reset), so that what was cut off does not look whole. A peer that does not
+    /// read is cut off by the write timeout or a deadline, if there is one.
     pub fn close_after_flush(&self) {
         self.inner.close_after_flush();
     }

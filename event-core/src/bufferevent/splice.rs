@@ -32,13 +32,13 @@ impl BufferEvent {
     /// does not read costs that much and no more.
     ///
     /// The end of one is passed on behind its bytes ([`shutdown_write`](Self::shutdown_write)) and the way back stays
-    /// open; when both have ended both are freed. An error, or a write timeout, frees that stream and closes the other
-    /// [with a reset](Self::close_with_reset), so that what was cut off does not look whole there either. A read timeout
-    /// or a deadline ends both once what they hold is sent, [however long that takes](Self::close_after_flush). Freeing
-    /// one from outside ends the other in that way, too.
+    /// open; when both have ended both are freed. An error of one, or a write timeout, closes both [with a
+    /// reset](Self::close_with_reset), so that what was cut off does not look whole on the other side either. A read
+    /// timeout or a deadline ends both once what they hold is sent, [however long that takes](Self::close_after_flush).
+    /// Freeing one from outside ends the other in that way, too.
     ///
-    /// `on_end` is called by the loop, once, when both have ended or one has failed; what is still to be sent then is
-    /// sent afterwards. It is dropped uncalled if a stream is freed from outside. Joined streams belong to the loop.
+    /// `on_end` is called by the loop, once: when both have ended and all is sent, when one has failed, or when a timeout
+    /// has passed. It is dropped uncalled if a stream is freed from outside. Joined streams belong to the loop.
     ///
     /// ```
     /// use event_core::{Address, BufferEvent, EventBase, Listener};
@@ -160,9 +160,17 @@ impl Half {
     fn fail(&self, bev: &BufferEvent, event: StreamEvent) {
         let error = bev.error().filter(|_| event.contains(StreamEvent::ERROR));
         self.joint.over.set(true);
-        bev.free();
+        bev.close_with_reset();
         self.to.close_with_reset();
         self.joint.tell(event, error);
+    }
+
+    /// Both have ended: tells so once all is sent.
+    fn finish(&self, bev: &BufferEvent) {
+        let has_ended = self.joint.ended.iter().all(Cell::get);
+        if has_ended && bev.pending_output() == 0 && self.to.pending_output() == 0 {
+            self.joint.tell(StreamEvent::EOF | StreamEvent::READING, None);
+        }
     }
 
     fn wind_up(&self, bev: &BufferEvent, event: StreamEvent) {
@@ -184,6 +192,7 @@ impl Callbacks for Half {
         if !self.joint.over.get() && !self.to.enabled().contains(Direction::READ) {
             let _ = self.to.enable(Direction::READ);
         }
+        self.finish(bev);
     }
 
     fn on_event(&mut self, bev: &BufferEvent, event: StreamEvent) {
@@ -192,13 +201,9 @@ impl Callbacks for Half {
         } else if event.contains(StreamEvent::EOF) {
             self.pass(bev);
             self.joint.ended[self.side].set(true);
-            if self.joint.ended.iter().all(Cell::get) {
-                self.joint.over.set(true);
-                self.to.shutdown_write();
-                self.joint.tell(event, None);
-            } else {
-                self.to.shutdown_write();
-            }
+            self.joint.over.set(self.joint.ended.iter().all(Cell::get));
+            self.to.shutdown_write();
+            self.finish(bev);
         } else if event.contains(StreamEvent::TIMEOUT) {
             self.wind_up(bev, event);
         }

@@ -355,14 +355,14 @@ impl Inner {
         if !events.is_empty() && !self.is_freed() {
             let failed = due.intersects(Due::READ_ERROR | Due::WRITE_ERROR | Due::ERROR);
             if failed && self.has(State::CLOSE_AFTER_FLUSH) {
-                // Nobody waits for an answer any more.
-                self.free();
+                // Nobody waits for an answer any more; what was cut off must not look whole.
+                self.close_with_reset();
                 return;
             }
             self.call_event(events);
             rest |= self.drain_out();
             if due.contains(Due::WRITE_TIMEOUT) && !self.has(State::WRITE_ENABLED) && self.is_closing() {
-                self.free();
+                self.close_with_reset();
             }
         }
         self.raise_rest(rest);

@@ -11,7 +11,8 @@ pub enum Call {
     Accept,
     /// The backend is made anew in the child of a fork.
     AfterFork,
-    /// An fd is registered, changed or forgotten: `epoll_ctl`.
+    /// An fd is registered, changed or forgotten: `epoll_ctl`. Of those that are made to fail, only
+    /// registering does.
     Change,
     /// An fd is closed.
     Close,

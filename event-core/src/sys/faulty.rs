@@ -109,7 +109,11 @@ impl Sys for Faulty {
     }
 
     fn change(&self, fd: RawFd, tag: u64, old: Interest, new: Interest) -> io::Result<()> {
-        self.plan.check(Call::Change)?;
+        let asked = self.plan.check(Call::Change);
+        // No kernel refuses to watch what it knows for something else, or to forget it.
+        if old.is_empty() || old == new {
+            asked?;
+        }
         self.inner.change(fd, tag, old, new)
     }
 
