@@ -367,3 +367,32 @@ fn a_pipe_that_is_only_written_to_ends_by_a_shutdown() {
         assert!(reader.is_eof());
     });
 }
+
+#[test]
+fn a_long_chain_of_proxies_pauses_and_resumes_without_recursion() {
+    each_seed(|bed| {
+        let mut base = bed.base();
+        // Each link is a pair whose far end is joined to the near end of the next.
+        const LINKS: usize = 3000;
+        let (first, mut far) = BufferEvent::pair(&base).unwrap();
+        for _ in 0..LINKS {
+            let (near, next) = BufferEvent::pair(&base).unwrap();
+            for bev in [&far, &near] {
+                bev.set_watermark(Direction::WRITE, 0, Some(100));
+            }
+            far.splice(&near, |_| {}).unwrap();
+            far = next;
+        }
+        let got = Rc::new(Cell::new(0));
+        let count = got.clone();
+        far.set_read_cb(move |bev| count.set(count.get() + bev.read_buffer().len()));
+        first.write(vec![b'c'; 1000]).unwrap();
+        bed.settle(&mut base);
+        // Nobody reads at the end yet, so all of them pause in the end; then all go on.
+        far.enable(Direction::READ).unwrap();
+        bed.run_until(&mut base, || got.get() == 1000);
+        first.free();
+        bed.run_until(&mut base, || far.is_freed());
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+    });
+}
