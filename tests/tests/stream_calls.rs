@@ -12,7 +12,7 @@ use event_core::{
     BufferEvent, Direction, Error, EventBase, EventId, Listener, LoopEnd, LoopFlags, Ready, StreamEvent,
 };
 use tests::streams::{Block, Recorder, Seen, on_release, words};
-use tests::{Log, Peer, each_backend, each_seed};
+use tests::{Log, Peer, each_backend, each_seed, must_panic, quiet_panic};
 
 fn once(base: &mut EventBase) {
     base.run(LoopFlags::NONBLOCK | LoopFlags::NO_EXIT_ON_EMPTY).unwrap();
@@ -449,5 +449,25 @@ fn a_flush_out_of_the_drop_of_what_is_sent_sends_nothing_twice() {
         let mut all = vec![b'b'; 2000];
         all.extend(b"after");
         assert_eq!(peer.read().0, all);
+    });
+}
+
+#[test]
+fn a_panic_of_released_memory_in_a_flush_at_once_leaves_the_stream_as_it_should_be() {
+    each_seed(|bed| {
+        let mut base = bed.base();
+        let (stream, peer) = bed.stream(&base);
+        let mut block = event_core::Buffer::new();
+        block.add_reference(Block::bytes(1, b'b', 2000));
+        stream.write(block).unwrap();
+        {
+            let _end = on_release(|_| quiet_panic("on purpose"));
+            must_panic("on purpose", || stream.try_flush());
+        }
+        // Written outside of a step, it leaves with the next turn.
+        stream.write("after").unwrap();
+        bed.settle(&mut base);
+        let got = peer.read().0;
+        assert!(got.ends_with(b"after") && got.len() == 2005, "{}", got.len());
     });
 }

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use super::buffers::{Buffers, Side};
 use super::rare::{Cause, Rare};
 use super::state::{Due, State};
+use super::step::InStep;
 use super::{Callbacks, Direction, StreamEvent};
 use crate::buffer::Buffer;
 use crate::clock::Time;
@@ -367,12 +368,11 @@ impl Inner {
         self.start()?;
         // What a guard holds goes first, and so does what is being written right now.
         if !self.has(State::OUTPUT_OUT) {
-            let in_step = self.has(State::IN_STEP);
-            self.set(State::IN_STEP, true);
+            let step = InStep::enter(self);
             let due = self.drain_out();
-            self.set(State::IN_STEP, in_step);
+            drop(step);
             self.raise_rest(due);
-            if !in_step {
+            if !self.has(State::IN_STEP) {
                 self.after_step();
             }
             if due.contains(Due::WRITE_ERROR)

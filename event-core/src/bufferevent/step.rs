@@ -21,18 +21,22 @@ const REFILLS_PER_VISIT: usize = 16;
 const PIECES: usize = 64;
 
 /// Marks the time in which output is flushed by the step itself.
-struct InStep<'a>(&'a Inner);
+pub(super) struct InStep<'a> {
+    inner: &'a Inner,
+    was: bool,
+}
 
 impl<'a> InStep<'a> {
-    fn enter(inner: &'a Inner) -> InStep<'a> {
+    pub(super) fn enter(inner: &'a Inner) -> InStep<'a> {
+        let was = inner.has(State::IN_STEP);
         inner.set(State::IN_STEP, true);
-        InStep(inner)
+        InStep { inner, was }
     }
 }
 
 impl Drop for InStep<'_> {
     fn drop(&mut self) {
-        self.0.set(State::IN_STEP, false);
+        self.inner.set(State::IN_STEP, self.was);
     }
 }
 
