@@ -30,12 +30,18 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 
 static long resident(void)
 {
-	long size, pages;
-	FILE *file = fopen("/proc/self/statm", "r");
-	if (!file || fscanf(file, "%ld %ld", &size, &pages) != 2)
-		die("/proc/self/statm");
+	/* Counted by the kernel page by page; statm is behind by some. */
+	long kib = -1;
+	char line[256];
+	FILE *file = fopen("/proc/self/smaps_rollup", "r");
+	if (!file)
+		die("/proc/self/smaps_rollup");
+	while (fgets(line, sizeof line, file) && sscanf(line, "Rss: %ld kB", &kib) != 1)
+		;
 	fclose(file);
-	return pages * sysconf(_SC_PAGESIZE);
+	if (kib < 0)
+		fail("no Rss in smaps_rollup");
+	return kib * 1024;
 }
 
 static void open_up_to(const int *ours, const int *theirs, long from, long to)

@@ -81,9 +81,9 @@ pub(crate) fn run(args: &[&str]) -> Outcome<()> {
     Ok(())
 }
 
-/// Resident memory of this process.
+/// Resident memory of this process. Counted by the kernel page by page; `statm` is behind by some.
 fn resident() -> Outcome<u64> {
-    let text = fs::read_to_string("/proc/self/statm")?;
-    let pages: u64 = text.split(' ').nth(1).ok_or("statm has no second field")?.parse()?;
-    Ok(pages * 4096)
+    let text = fs::read_to_string("/proc/self/smaps_rollup")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).ok_or("no Rss in smaps_rollup")?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
 }
