@@ -509,7 +509,7 @@ impl Core {
     fn programs(&mut self, key: Key) -> Result<&mut Slot, Error> {
         match self.slots.get_mut(key) {
             None => Err(Error::Stale),
-            Some(Slot { callback: Callback::Source(_), .. }) => {
+            Some(Slot { callback: Callback::Source(source), .. }) if !source.is_for_calls() => {
                 Err(Error::Invalid("the id is that of a stream or listener, which has calls of its own"))
             }
             Some(slot) => Ok(slot),
