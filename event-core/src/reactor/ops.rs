@@ -24,6 +24,7 @@ impl LoopHandle {
     ///
     /// # Errors
     /// - `Error::Stale` if the event was freed.
+    /// - `Error::Invalid` if the id is that of a stream or listener.
     /// - `Error::Io` with the kernel's errno if it refuses the fd: `EPERM` for a regular file on epoll, `EBADF` for one
     ///   that is not open, `EINVAL` for a signal that does not exist.
     /// - `Error::LoopGone`, `Error::Forked`.
@@ -64,7 +65,7 @@ impl LoopHandle {
         let added = {
             let mut core = self.reactor.core.borrow_mut();
             core.settle(id.0);
-            let slot = core.slots.get(id.0).ok_or(Error::Stale)?;
+            let slot = core.programs(id.0)?;
             let added = if slot.flags.contains(Flags::ADDED) {
                 Ok(())
             } else {
@@ -99,6 +100,7 @@ impl LoopHandle {
     ///
     /// # Errors
     /// - `Error::Stale` if the event was freed.
+    /// - `Error::Invalid` if the id is that of a stream or listener.
     /// - `Error::LoopGone`, `Error::Forked`.
     #[doc(alias = "event_del")]
     pub fn del(&self, id: EventId) -> Result<(), Error> {
@@ -113,9 +115,7 @@ impl LoopHandle {
     fn del_any(&self, id: EventId) -> Result<(), Error> {
         {
             let mut core = self.reactor.core.borrow_mut();
-            if !core.slots.contains(id.0) {
-                return Err(Error::Stale);
-            }
+            core.programs(id.0)?;
             core.unregister(&*self.reactor.sys, id.0, true);
             self.recount(&mut core, id.0);
         }
@@ -142,12 +142,19 @@ impl LoopHandle {
     ///
     /// # Errors
     /// - `Error::Stale` if the event was freed.
+    /// - `Error::Invalid` if the id is that of a stream or listener.
     /// - `Error::LoopGone`, `Error::Forked`.
     #[doc(alias = "event_active")]
     pub fn activate(&self, id: EventId, ready: Ready) -> Result<(), Error> {
         self.check()?;
-        self.reactor.core.borrow_mut().activate_later(id.0, ready)?;
+        self.reactor.core.borrow_mut().programs(id.0)?;
+        self.activate_any(id, ready)
+    }
+
+    fn activate_any(&self, id: EventId, ready: Ready) -> Result<(), Error> {
+        self.check()?;
         let mut core = self.reactor.core.borrow_mut();
+        core.activate_later(id.0, ready)?;
         self.recount(&mut core, id.0);
         drop(core);
         self.touched()
@@ -158,15 +165,14 @@ impl LoopHandle {
     ///
     /// # Errors
     /// - `Error::Stale` if the event was freed.
+    /// - `Error::Invalid` if the id is that of a stream or listener.
     /// - `Error::LoopGone`, `Error::Forked`.
     #[doc(alias = "event_active")]
     pub fn activate_now(&self, id: EventId, ready: Ready) -> Result<(), Error> {
         self.check()?;
         {
             let mut core = self.reactor.core.borrow_mut();
-            if !core.slots.contains(id.0) {
-                return Err(Error::Stale);
-            }
+            core.programs(id.0)?;
             core.queue_rest(&*self.reactor.sys);
             core.activate(id.0, ready, 0);
             self.recount(&mut core, id.0);
@@ -178,14 +184,14 @@ impl LoopHandle {
     ///
     /// # Errors
     /// - `Error::Stale` if the event was freed.
+    /// - `Error::Invalid` if the id is that of a stream or listener.
     /// - `Error::LoopGone`, `Error::Forked`.
     #[doc(alias = "event_remove_timer")]
     pub fn remove_timer(&self, id: EventId) -> Result<(), Error> {
         self.check()?;
         let mut core = self.reactor.core.borrow_mut();
         core.settle(id.0);
-        let slot = core.slots.get_mut(id.0).ok_or(Error::Stale)?;
-        slot.interval = None;
+        core.programs(id.0)?.interval = None;
         core.heap.remove(id.0.index);
         self.recount(&mut core, id.0);
         drop(core);
@@ -439,6 +445,21 @@ impl LoopHandle {
         self.touched()
     }
 
+    /// Takes a source's slot off its fd, with its timer and whatever is queued, and gives it another (-1 for none), to
+    /// be registered by `add_io`.
+    pub(crate) fn set_source(&self, id: EventId, fd: RawFd) {
+        {
+            let mut core = self.reactor.core.borrow_mut();
+            core.unregister(&*self.reactor.sys, id.0, !self.is_forked());
+            if let Some(slot) = core.slots.get_mut(id.0) {
+                slot.source = fd;
+                slot.what = What::empty();
+            }
+            self.recount(&mut core, id.0);
+        }
+        let _ = self.touched();
+    }
+
     /// Whether a source keeps the loop running.
     pub(crate) fn set_held(&self, id: EventId, held: bool) {
         let mut core = self.reactor.core.borrow_mut();
@@ -472,7 +493,7 @@ impl LoopHandle {
 
     /// Queues a source or mailbox for the next turn.
     pub(crate) fn activate_internal(&self, id: EventId) {
-        let _ = self.activate(id, Ready::empty());
+        let _ = self.activate_any(id, Ready::empty());
     }
 
     pub(crate) fn priority(&self, id: EventId) -> u8 {
@@ -524,6 +545,17 @@ impl Reactor {
 }
 
 impl Core {
+    /// The slot of an event that is the program's to change. What a stream or listener waits for is its own affair.
+    fn programs(&mut self, key: Key) -> Result<&mut Slot, Error> {
+        match self.slots.get_mut(key) {
+            None => Err(Error::Stale),
+            Some(Slot { callback: Callback::Source(source), .. }) if !source.is_for_calls() => {
+                Err(Error::Invalid("the id is that of a stream or listener, which has calls of its own"))
+            }
+            Some(slot) => Ok(slot),
+        }
+    }
+
     /// Registers an event with its fd or signal. Appends the events that turned out to watch an fd that is gone, also
     /// when the newcomer is refused.
     fn register(&mut self, sys: &dyn Sys, key: Key, lost: &mut Vec<Key>) -> Result<(), Error> {

@@ -33,6 +33,11 @@ pub(crate) trait Source {
         0
     }
 
+    /// Whether the program adds, deletes and activates it by its id. What a stream waits for is its own affair.
+    fn is_for_calls(&self) -> bool {
+        false
+    }
+
     /// When the timer really is due; an armed timer may be earlier, and then goes back for what is left.
     fn deadline(&self) -> Time {
         Time::NEVER
