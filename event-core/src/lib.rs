@@ -69,6 +69,7 @@
 //! - [The examples](../examples/index.html): whole programs, one file each; `cargo run --example echo`.
 //! - [The design](../examples/design/index.html): how it is built, and why so (`DESIGN.md`).
 
+mod address;
 mod base;
 mod buffer;
 mod bufferevent;
@@ -94,6 +95,7 @@ pub mod testing;
 mod threads;
 mod watcher;
 
+pub use address::{Address, ToAddress};
 pub use base::EventBase;
 pub use buffer::{Buffer, Eol};
 pub use bufferevent::{BufferEvent, BufferGuard, Callbacks, Direction, Scoped, StreamEvent, Transport};
@@ -108,5 +110,4 @@ pub use owned::{Hold, Owned};
 pub use reactor::{EventCount, EventId, EventInfo, LoopEnd, LoopFlags, LoopHandle};
 pub use remote::{Mailbox, Remote, SendError, Sender, Waker};
 pub use stats::{Histogram, Stats};
-pub use sys::Address;
 pub use watcher::{PrepareInfo, Watcher};

@@ -51,9 +51,8 @@ use posix as os;
 
 pub use calls::{Call, Calls};
 pub(crate) use faulty::{Fault, Faulty, Plan};
-pub use seam::Address;
 
 pub(crate) use fork::fork_count;
 pub(crate) use methods::METHODS;
-pub(crate) use seam::{FdKind, FileId, ListenOptions, Reported, Sys, WAKE_TAG, Wake};
+pub(crate) use seam::{Address, FdKind, FileId, ListenOptions, Reported, Sys, WAKE_TAG, Wake};
 pub(crate) use sim::{By, ObjId, Sim, Step, World};

@@ -6,11 +6,12 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::RawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use std::{cell::Cell, net::Shutdown, net::SocketAddr};
+use std::{cell::Cell, net::Shutdown};
 
+pub(crate) use crate::address::Address;
 use crate::clock::Time;
 use crate::interest::{Features, Interest, Report};
 
@@ -37,16 +38,6 @@ pub(crate) enum FdKind {
     File,
     #[default]
     Socket,
-}
-
-/// Where a listener listens or a stream connects to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Address {
-    /// An IPv4 or IPv6 address and port.
-    Ip(SocketAddr),
-    /// A unix-domain socket; `None` for the unnamed end of one.
-    Unix(Option<PathBuf>),
 }
 
 /// What tells one file from another: device and inode.
