@@ -25,7 +25,7 @@
 //! }
 //!
 //! let mut base = EventBase::new()?;
-//! Listener::bind(&base, "127.0.0.1:7777".parse()?, |_, accepted| {
+//! Listener::bind(&base, "127.0.0.1:7777", |_, accepted| {
 //!     let bev = accepted.into_stream();
 //!     bev.set_timeouts(Some(Duration::from_secs(30)), None);
 //!     bev.set_callbacks(Lines);
@@ -35,7 +35,7 @@
 //! let stop = Signal::new(&base, Signal::INT, move |_| drop(handle.loopexit(None)))?;
 //! stop.add()?;
 //! base.dispatch()?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # Ok::<(), event_core::Error>(())
 //! ```
 //!
 //! # What there is
@@ -105,7 +105,7 @@ pub use config::Config;
 pub use error::Error;
 pub use event::{Event, Signal, Timer};
 pub use interest::{Features, Ready, What};
-pub use listener::{Accepted, Listener};
+pub use listener::{Accepted, InheritedSocket, Listener, ListenerOptions, ListenerStats, listen_fds};
 pub use owned::{Hold, Owned};
 pub use reactor::{EventCount, EventId, EventInfo, LoopEnd, LoopFlags, LoopHandle};
 pub use remote::{Mailbox, Remote, SendError, Sender, Waker};

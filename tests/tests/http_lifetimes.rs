@@ -376,14 +376,13 @@ fn a_stream_that_still_connects_is_served_when_it_is_connected() {
         // The program connects out and serves there; the other side asks.
         let accepted = Rc::new(RefCell::new(None));
         let sink = accepted.clone();
-        let listener =
-            event_core::Listener::bind(&web.base, "127.0.0.1:0".parse().unwrap(), move |_, accepted| {
-                let stream = accepted.into_stream();
-                stream.write(GET).unwrap();
-                stream.enable(Direction::READ).unwrap();
-                sink.replace(Some(stream));
-            })
-            .unwrap();
+        let listener = event_core::Listener::bind(&web.base, "127.0.0.1:0", move |_, accepted| {
+            let stream = accepted.into_stream();
+            stream.write(GET).unwrap();
+            stream.enable(Direction::READ).unwrap();
+            sink.replace(Some(stream));
+        })
+        .unwrap();
         let stream = BufferEvent::connect(&web.base, &listener.local_address().unwrap()).unwrap();
         server.serve(stream);
         web.bed.run_until(&mut web.base, || {

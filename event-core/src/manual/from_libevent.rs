@@ -184,7 +184,7 @@
 //! use event_core::{Direction, EventBase, Listener, StreamEvent};
 //!
 //! let mut base = EventBase::new()?;
-//! let listener = Listener::bind(&base, "127.0.0.1:0".parse()?, |_, accepted| {
+//! let listener = Listener::bind(&base, "127.0.0.1:0", |_, accepted| {
 //!     let bev = accepted.into_stream();
 //!     bev.set_read_cb(|bev| {
 //!         let echo = bev.read_buffer();
