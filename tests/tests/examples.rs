@@ -428,7 +428,7 @@ fn a_server_refuses_what_is_no_address() {
     for name in ["generic_handler", "worker_thread"] {
         for text in ["8081", "127.0.0.1", "127.0.0.1:80x", "127.0.0.1:99999"] {
             let said = failing(name, &[text]);
-            assert!(said.starts_with(&format!("{text} is not an address: ")), "{said}");
+            assert!(said.starts_with(&format!("{text}: an address is IP:PORT, ")), "{said}");
         }
     }
 }

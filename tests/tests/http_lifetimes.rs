@@ -336,7 +336,7 @@ fn the_loop_may_end_with_requests_in_every_place() {
         drop(std::mem::replace(&mut web.base, other));
         assert!(Weak::upgrade(&outside).is_none(), "the handler and what it kept are dropped");
         assert!(web.server.set_cb("/x", |_: Request| ()).unwrap_err().is_server_gone());
-        assert!(web.server.bind("127.0.0.1", 0).is_err());
+        assert!(web.server.bind("127.0.0.1:0").is_err());
         web.server.shutdown(Duration::ZERO);
         web.server.free();
     });
@@ -523,9 +523,9 @@ fn a_piece_whose_drop_writes_another_piece_leaves_whole_chunks() {
 fn a_server_that_stops_or_is_gone_does_not_listen_anew() {
     each_socket_web(|web| {
         web.server.shutdown(Duration::from_secs(1));
-        assert!(web.server.bind("127.0.0.1", 0).unwrap_err().is_server_gone());
+        assert!(web.server.bind("127.0.0.1:0").unwrap_err().is_server_gone());
         web.server.free();
-        assert!(web.server.bind("127.0.0.1", 0).unwrap_err().is_server_gone());
+        assert!(web.server.bind("127.0.0.1:0").unwrap_err().is_server_gone());
         assert!(web.server.addresses().is_empty());
         assert_eq!(web.base.dispatch().unwrap(), LoopEnd::Empty, "nothing listens");
     });

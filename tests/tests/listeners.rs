@@ -409,14 +409,7 @@ fn a_listening_socket_may_be_brought_along() {
         assert_eq!(listener.local_address().unwrap(), address);
         let _peers = connect(bed, &listener, 3);
         bed.run_until(&mut base, || count.get() == 3);
-        let in_use = Listener::bind(
-            &base,
-            match address {
-                Address::Ip(ip) => ip,
-                _ => unreachable!(),
-            },
-            |_, _| {},
-        );
+        let in_use = Listener::bind(&base, &address, |_, _| {});
         assert!(matches!(in_use, Err(Error::Io(e)) if e.raw_os_error() == Some(libc::EADDRINUSE)));
     });
 }
