@@ -57,6 +57,20 @@ pub mod mailbox {}
 /// ```
 pub mod udp {}
 
+/// libevent's `hello-world` sample: greets every client and hangs up. `cargo run --example hello_world`
+///
+/// ```ignore
+#[doc = include_str!("../examples/hello_world.rs")]
+/// ```
+pub mod hello_world {}
+
+/// A chat room in which nobody waits for a slow reader. `cargo run --example chat`
+///
+/// ```ignore
+#[doc = include_str!("../examples/chat.rs")]
+/// ```
+pub mod chat {}
+
 /// A TCP echo server with buffered streams and back-pressure. `cargo run --example echo`
 ///
 /// ```ignore

@@ -216,6 +216,55 @@ fn tcp_options_are_set_only_when_asked_for() {
 }
 
 #[test]
+fn tcp_options_that_are_asked_for_are_set() {
+    each(|sys| {
+        let asked = ListenOptions {
+            reuse_port: cfg!(target_os = "linux"),
+            keep_alive: Some(Duration::from_secs(60)),
+            deferred_accept: true,
+            ..options()
+        };
+        let listener = socket2::Socket::from(owned(sys.listen(&ip("127.0.0.1:0"), &asked).unwrap()));
+        assert!(listener.keepalive().unwrap());
+        assert_eq!(listener.tcp_keepalive_time().unwrap(), Duration::from_secs(60));
+        #[cfg(target_os = "linux")]
+        {
+            assert!(listener.reuse_port().unwrap());
+            assert_eq!(listener.tcp_keepalive_interval().unwrap(), Duration::from_secs(20));
+            let (mut seconds, mut len) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
+            let (fd, out) = (listener.as_raw_fd(), (&raw mut seconds).cast());
+            // SAFETY: getsockopt(2) writes at most `len` bytes at `out`, which is an int.
+            unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, out, &mut len) };
+            assert!(seconds > 0);
+        }
+    });
+}
+
+#[test]
+fn a_keep_alive_of_any_length_is_taken() {
+    each(|sys| {
+        for idle in [Duration::ZERO, Duration::from_millis(1500), Duration::MAX] {
+            let asked = ListenOptions { keep_alive: Some(idle), ..options() };
+            owned(sys.listen(&ip("127.0.0.1:0"), &asked).unwrap());
+        }
+    });
+}
+
+#[test]
+fn a_bind_that_fails_leaves_the_file_that_was_there() {
+    each(|sys| {
+        let path = TempPath::new("mode.sock");
+        let address = Address::Unix(Some(path.0.clone()));
+        let fd = sys.listen(&address, &options()).unwrap();
+        sys.close(fd);
+        assert!(path.0.exists());
+        // It is another's, and not removed by the failure.
+        assert_eq!(errno(sys.listen(&address, &options())), Some(libc::EADDRINUSE));
+        assert!(path.0.exists());
+    });
+}
+
+#[test]
 fn tcp_over_ipv6_leaves_the_same_port_free_on_ipv4() {
     each(|sys| {
         let (listener, ..) = match talk(sys, &ip("[::1]:0")) {
