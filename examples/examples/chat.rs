@@ -3,9 +3,7 @@
 //! Try: cargo run --example chat                   (or: cargo run --example chat unix:/tmp/chat.sock)
 //! and in two other terminals: nc 127.0.0.1 7779, then a line, /name NAME, or /quit
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use event_core::{BufferEvent, Callbacks, Direction, Eol, Error, EventBase, Listener, StreamEvent};
 use examples::{argument, cannot_listen};
@@ -22,7 +20,6 @@ struct Room(RefCell<BTreeMap<usize, (String, BufferEvent)>>);
 impl Room {
     /// Writes a line to all but one. A stream that it is too much for gets an event for that, later.
     fn tell(&self, except: usize, line: &str) {
-        println!("{line}");
         for (_, (_, bev)) in self.0.borrow().iter().filter(|(id, _)| **id != except) {
             let _ = bev.write(format!("{line}\n"));
         }
@@ -36,13 +33,12 @@ impl Room {
     fn rename(&self, id: usize, new: &str) -> bool {
         let mut members = self.0.borrow_mut();
         let is_free = !new.is_empty() && members.values().all(|(name, _)| name != new);
-        let member = members.get_mut(&id).filter(|_| is_free);
-        member.map(|(name, _)| new.clone_into(name)).is_some()
+        members.get_mut(&id).filter(|_| is_free).map(|(name, _)| new.clone_into(name)).is_some()
     }
 
     fn leave(&self, id: usize, why: &str) {
-        let left = self.0.borrow_mut().remove(&id);
-        if let Some((name, _)) = left {
+        let name = self.name(id);
+        if self.0.borrow_mut().remove(&id).is_some() {
             self.tell(id, &format!("* {name} {why}"));
         }
     }
@@ -65,11 +61,11 @@ impl Callbacks for Member {
                 return bev.close_after_flush();
             }
             match line.strip_prefix("/name ") {
+                None => self.room.tell(self.id, &format!("{name}: {line}")),
                 Some(new) if self.room.rename(self.id, new) => {
-                    self.room.tell(0, &format!("* {name} is now {new}"))
+                    self.room.tell(0, &format!("* {name} is now {new}"));
                 }
                 Some(_) => drop(bev.write("* another name, please\n")),
-                None => self.room.tell(self.id, &format!("{name}: {line}")),
             }
         }
     }
@@ -102,6 +98,5 @@ fn main() -> Result<(), Error> {
     })
     .unwrap_or_else(|error| cannot_listen(&address, error));
     println!("listening on {} with {}", listener.local_address()?, base.method());
-    base.dispatch()?;
-    Ok(())
+    base.dispatch().map(|_| ())
 }
