@@ -97,7 +97,7 @@ mod watcher;
 
 pub use address::{Address, ToAddress};
 pub use base::EventBase;
-pub use buffer::{Buffer, Eol};
+pub use buffer::{Buffer, Eol, FileSegment};
 pub use bufferevent::{BufferEvent, BufferGuard, Callbacks, Direction, Scoped, StreamEvent, Transport};
 pub use bytes::Bytes;
 pub use common_timeout::CommonTimeout;

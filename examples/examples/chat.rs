@@ -8,10 +8,8 @@ use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 use event_core::{BufferEvent, Callbacks, Direction, Eol, Error, EventBase, Listener, StreamEvent};
 use examples::{argument, cannot_listen};
 
-/// A longer line ends its client.
-const LONGEST_LINE: usize = 4096;
-/// So much may wait for a client that does not read, besides what the kernel holds; then it is dropped.
-const MOST_UNSENT: usize = 64 * 1024;
+/// The longest line, and how much may wait for a client that does not read, besides what the kernel holds.
+const LIMITS: (usize, usize) = (4096, 64 * 1024);
 
 /// Who is there, by number: the name and the stream.
 #[derive(Default)]
@@ -72,10 +70,9 @@ impl Callbacks for Member {
 
     fn on_event(&mut self, bev: &BufferEvent, _: StreamEvent) {
         let why = match bev.error() {
-            None => "has left",
             Some(Error::OutputFull) => "reads too slowly and is dropped",
             Some(Error::InputFull) => "wrote too long a line and is dropped",
-            Some(_) => "is lost",
+            _ => "has left",
         };
         self.room.leave(self.id, why);
         bev.free();
@@ -89,7 +86,7 @@ fn main() -> Result<(), Error> {
     let listener = Listener::bind(&base, &address, move |_, accepted| {
         last += 1;
         let (id, bev) = (last, accepted.into_stream());
-        bev.set_max(Some(LONGEST_LINE), Some(MOST_UNSENT));
+        bev.set_max(Some(LIMITS.0), Some(LIMITS.1));
         bev.set_callbacks(Member { id, room: room.clone() });
         let _ = bev.write(format!("* you are guest{id}\n"));
         let _ = bev.enable(Direction::READ);
