@@ -46,7 +46,8 @@
 //! | watch a file descriptor of your own | [`Event`] |
 //! | call back later, or again and again | [`Timer`], [`LoopHandle::once`] |
 //! | get a signal as a callback | [`Signal`] |
-//! | accept connections | [`Listener`] |
+//! | accept connections | [`Listener`]; with [`ListenerOptions`]; on what systemd has opened: [`listen_fds`] |
+//! | say where to listen or to connect | [`Address`], [`ToAddress`] |
 //! | read and write a stream with buffers | [`BufferEvent`] with [`Callbacks`], and [`Buffer`] |
 //! | send messages to the loop from other threads | [`LoopHandle::mailbox`], [`Remote`] |
 //! | test without sockets and real time | [`testing::Sim`] |
