@@ -136,6 +136,8 @@ fn inherit() {
             got.extend(peer.read().0);
         }
     }
+    drop(base);
+    assert!(event_core::listen_fds().unwrap().is_empty(), "also when the numbers are free again");
 }
 
 #[test]
