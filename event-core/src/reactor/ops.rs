@@ -17,8 +17,10 @@ impl LoopHandle {
     /// Adds an event: it is watched from here on, once or, with `PERSIST`, until it is deleted.
     ///
     /// With a timeout the event also fires when that much time passes without it; the timeout counts from this call and
-    /// replaces an earlier one. An activation that is queued only because the old timeout passed is taken back. With
-    /// `None` a timeout that is armed stays. Adding twice is harmless. O(log n) with a timeout, else O(1).
+    /// replaces an earlier one. It is never early. Of the timers that one callback adds, those beyond the sixteenth may count
+    /// from a little later: up to eight share a reading of the clock, made when the eighth is added, when a deadline is asked
+    /// for, or when the callback returns. An activation that is queued only because the old timeout passed is taken back. With
+    /// `None` a timeout that is armed stays. Adding twice is harmless. O(1), and with a timeout O(log n) over the life of it.
     ///
     /// # Errors
     /// - `Error::Stale` if the event was freed.
@@ -27,7 +29,26 @@ impl LoopHandle {
     /// - `Error::LoopGone`, `Error::Forked`.
     #[doc(alias = "event_add")]
     pub fn add(&self, id: EventId, timeout: Option<Duration>) -> Result<(), Error> {
-        self.add_with(id, timeout, |timers, clock, timeout| timers.set(id.0.index, clock.after(timeout)))
+        self.check()?;
+        if timeout.is_some_and(|after| self.add_alone(id, after)) {
+            return Ok(());
+        }
+        self.add_any(id, timeout)
+    }
+
+    /// Of its own, so that what `add` does for a timer needs few registers.
+    #[inline(never)]
+    fn add_any(&self, id: EventId, timeout: Option<Duration>) -> Result<(), Error> {
+        if timeout.is_some_and(|after| self.arm_alone(id, after)) {
+            return Ok(());
+        }
+        self.add_with(id, timeout, |timers, clock, timeout| timers.set(id.0.index, clock.after(timeout)))?;
+        let mut core = self.reactor.core.borrow_mut();
+        core.leave_alone(id.0);
+        if timeout.is_some() {
+            self.note_armed(&mut core);
+        }
+        Ok(())
     }
 
     /// Like `add`; `arm` sets the event's timer.
@@ -42,6 +63,7 @@ impl LoopHandle {
         let mut lost = Vec::new();
         let added = {
             let mut core = self.reactor.core.borrow_mut();
+            core.settle(id.0);
             let slot = core.slots.get(id.0).ok_or(Error::Stale)?;
             let added = if slot.flags.contains(Flags::ADDED) {
                 Ok(())
@@ -50,7 +72,9 @@ impl LoopHandle {
             };
             if let (Some(timeout), Ok(())) = (timeout, &added) {
                 let core = &mut *core;
-                arm(&mut core.heap, self.clock(), timeout);
+                let now = self.clock();
+                core.heap.keep_promises(|| now);
+                arm(&mut core.heap, now, timeout);
                 if let Some(slot) = core.slots.get_mut(id.0) {
                     slot.interval = Some(Interval::new(timeout));
                     if slot.active == Ready::TIMEOUT && slot.flags.contains(Flags::QUEUED) {
@@ -79,6 +103,14 @@ impl LoopHandle {
     #[doc(alias = "event_del")]
     pub fn del(&self, id: EventId) -> Result<(), Error> {
         self.check()?;
+        if self.del_alone(id) {
+            return Ok(());
+        }
+        self.del_any(id)
+    }
+
+    #[inline(never)]
+    fn del_any(&self, id: EventId) -> Result<(), Error> {
         {
             let mut core = self.reactor.core.borrow_mut();
             if !core.slots.contains(id.0) {
@@ -135,7 +167,7 @@ impl LoopHandle {
             if !core.slots.contains(id.0) {
                 return Err(Error::Stale);
             }
-            core.settle(&*self.reactor.sys);
+            core.queue_rest(&*self.reactor.sys);
             core.activate(id.0, ready, 0);
             self.recount(&mut core, id.0);
         }
@@ -151,6 +183,7 @@ impl LoopHandle {
     pub fn remove_timer(&self, id: EventId) -> Result<(), Error> {
         self.check()?;
         let mut core = self.reactor.core.borrow_mut();
+        core.settle(id.0);
         let slot = core.slots.get_mut(id.0).ok_or(Error::Stale)?;
         slot.interval = None;
         core.heap.remove(id.0.index);
@@ -171,7 +204,7 @@ impl LoopHandle {
         if slot.flags.contains(Flags::LATER) {
             pending |= slot.later;
         }
-        if core.heap.deadline(id.0.index).is_some() {
+        if core.heap.is_armed(id.0.index) {
             pending |= Ready::TIMEOUT;
         }
         if slot.flags.contains(Flags::ADDED) {
@@ -186,6 +219,7 @@ impl LoopHandle {
     /// When the event's timeout passes; `None` without one and for a stale id.
     #[doc(alias = "event_pending")]
     pub fn deadline(&self, id: EventId) -> Option<Instant> {
+        self.keep_promises();
         let core = self.reactor.core.borrow();
         core.slots.get(id.0)?;
         core.heap.deadline(id.0.index).map(|deadline| self.to_instant(deadline))
@@ -205,7 +239,7 @@ impl LoopHandle {
     pub fn set_priority(&self, id: EventId, priority: u8) -> Result<(), Error> {
         self.check()?;
         let mut core = self.reactor.core.borrow_mut();
-        core.settle(&*self.reactor.sys);
+        core.queue_rest(&*self.reactor.sys);
         let priorities = core.queues.priorities();
         let slot = core.slots.get_mut(id.0).ok_or(Error::Stale)?;
         if usize::from(priority) >= priorities {
@@ -226,6 +260,7 @@ impl LoopHandle {
         self.check()?;
         {
             let mut core = self.reactor.core.borrow_mut();
+            core.settle(id.0);
             let slot = core.slots.get_mut(id.0).ok_or(Error::Stale)?;
             slot.flags.set(Flags::BACKGROUND, background);
             self.recount(&mut core, id.0);
@@ -320,7 +355,9 @@ impl LoopHandle {
             Kind::Mailbox | Kind::Remote => slot.flags.insert(Flags::BACKGROUND),
             Kind::Fd => {}
         }
-        core.slots.insert(slot).map(EventId).ok_or(Error::Invalid("too many events"))
+        let key = core.slots.insert(slot).ok_or(Error::Invalid("too many events"))?;
+        core.leave_alone(key);
+        Ok(EventId(key))
     }
 
     /// Takes a slot out, with everything that stands for it elsewhere. The caller drops it with nothing borrowed.
@@ -375,7 +412,7 @@ impl LoopHandle {
         let Some(slot) = core.slots.get(id.0) else { return };
         if slot.what != what {
             // What was reported is held against what was wanted then.
-            core.settle(&*self.reactor.sys);
+            core.queue_rest(&*self.reactor.sys);
         }
         let Some(slot) = core.slots.get_mut(id.0) else { return };
         slot.what = what;
@@ -476,11 +513,7 @@ impl Reactor {
         let queued = slot.flags.intersects(Flags::QUEUED | Flags::LATER);
         let counts = match slot.callback {
             Callback::Source(_) => slot.flags.contains(Flags::HELD) || queued,
-            _ => {
-                queued
-                    || slot.flags.contains(Flags::ADDED) && slot.waits()
-                    || heap.deadline(key.index).is_some()
-            }
+            _ => queued || slot.flags.contains(Flags::ADDED) && slot.waits() || heap.is_armed(key.index),
         } && !slot.flags.contains(Flags::BACKGROUND);
         if slot.flags.contains(Flags::COUNTED) != counts {
             slot.flags.set(Flags::COUNTED, counts);
@@ -528,7 +561,7 @@ impl Core {
         let any = known.is_some_and(|entry| entry.first != NONE);
         if any {
             // What was reported is not for the newcomer, nor for one that was taken off and is back.
-            self.settle(sys);
+            self.queue_rest(sys);
         }
         let mut wanted = join(self.union(fd), any, what.interest());
         match known.filter(|entry| entry.first != NONE && !entry.kernel.is_empty()) {
@@ -572,6 +605,7 @@ impl Core {
 
     /// Deletes an event everywhere but from the slab.
     fn unregister(&mut self, sys: &dyn Sys, key: Key, tell_kernel: bool) {
+        self.settle(key);
         self.unregister_io(sys, key, tell_kernel);
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.interval = None;
@@ -729,6 +763,7 @@ impl Core {
     /// Queues an activation for this pass, or merges it into the one that is queued. `deliveries` is how often a signal
     /// came, and 0 for every other reason.
     pub(super) fn activate(&mut self, key: Key, ready: Ready, deliveries: u16) {
+        self.settle(key);
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.active |= ready;
         slot.deliveries = slot.deliveries.saturating_add(deliveries);
@@ -740,6 +775,7 @@ impl Core {
     }
 
     fn activate_later(&mut self, key: Key, ready: Ready) -> Result<(), Error> {
+        self.settle(key);
         let slot = self.slots.get_mut(key).ok_or(Error::Stale)?;
         slot.later |= ready;
         if !slot.flags.contains(Flags::LATER) {

@@ -97,6 +97,8 @@ bitflags! {
         const LATER = 0x20;
         /// A queue holds an activation that counts (its `seq` is the slot's).
         const QUEUED = 0x40;
+        /// A timer and nothing else, whose timer says whether it is added and counted: see `timers`.
+        const ALONE = 0x80;
     }
 }
 
