@@ -197,7 +197,9 @@ fn a_blocking_client_that_writes_everything_first_reads_its_413() {
                     req.send_reply(200, None, "stopping")
                 })
                 .unwrap();
-            sender.send(server.bind("127.0.0.1", 0).unwrap()).unwrap();
+            sender
+                .send(server.bind("127.0.0.1:0").unwrap().local_address().unwrap().socket_addr().unwrap())
+                .unwrap();
             base.dispatch().unwrap();
         });
         let address = receiver.recv().unwrap();

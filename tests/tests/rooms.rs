@@ -16,6 +16,8 @@ const ROOMS: &[&[&str]] = &[
     &["clock"],
     // Bytes in memory; knows nothing of fds or of the loop.
     &["buffer"],
+    // Where sockets are, as a value and as text.
+    &["address"],
     // The kernels, real and simulated.
     &["sys"],
     // What a loop keeps: fds, active events, timers.

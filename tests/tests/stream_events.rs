@@ -221,14 +221,13 @@ fn a_graceful_close_while_connecting_sends_first() {
         let mut base = bed.base();
         let got = Rc::new(RefCell::new(Vec::new()));
         let sink = got.clone();
-        let listener =
-            event_core::Listener::bind(&base, "127.0.0.1:0".parse().unwrap(), move |listener, accepted| {
-                let (stream, sink) = (accepted.into_stream(), sink.clone());
-                stream.set_read_cb(move |bev| sink.borrow_mut().extend(bev.read_buffer().to_vec()));
-                stream.enable(Direction::READ).unwrap();
-                listener.free();
-            })
-            .unwrap();
+        let listener = event_core::Listener::bind(&base, "127.0.0.1:0", move |listener, accepted| {
+            let (stream, sink) = (accepted.into_stream(), sink.clone());
+            stream.set_read_cb(move |bev| sink.borrow_mut().extend(bev.read_buffer().to_vec()));
+            stream.enable(Direction::READ).unwrap();
+            listener.free();
+        })
+        .unwrap();
         let stream = BufferEvent::connect(&base, &listener.local_address().unwrap()).unwrap();
         stream.write("parting").unwrap();
         stream.close_after_flush();

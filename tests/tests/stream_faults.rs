@@ -149,9 +149,9 @@ fn run(
     };
     adding();
     let listener = if unix {
-        Listener::bind_unix(base, "/simulated/socket", accept)
+        Listener::bind(base, "unix:/simulated/socket", accept)
     } else {
-        Listener::bind(base, "127.0.0.1:0".parse().unwrap(), accept)
+        Listener::bind(base, "127.0.0.1:0", accept)
     };
     let Some(listener) = told.note(listener) else { return true };
     let errors = told.clone();
@@ -383,7 +383,7 @@ fn the_child_that_runs_out_of_descriptors() {
     let streams = Rc::new(RefCell::new(Vec::new()));
     let (kept, accepted, errors) = (streams.clone(), Rc::new(Cell::new(0)), Seen::new());
     let count = accepted.clone();
-    let listener = Listener::bind(&base, "127.0.0.1:0".parse().unwrap(), move |_, accepted| {
+    let listener = Listener::bind(&base, "127.0.0.1:0", move |_, accepted| {
         count.set(count.get() + 1);
         kept.borrow_mut().push(accepted);
     })
