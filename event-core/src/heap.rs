@@ -145,6 +145,7 @@ impl Heap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::few::few_under_miri;
 
     fn at(n: u64) -> Time {
         Time::from_nanos(n)
@@ -186,8 +187,8 @@ mod tests {
         };
         let mut heap = Heap::new();
         let mut model: Vec<(u64, u32)> = Vec::new();
-        for _ in 0..20_000 {
-            let slot = next(200) as u32;
+        for _ in 0..few_under_miri(20_000, 500) {
+            let slot = next(few_under_miri(200, 20)) as u32;
             model.retain(|entry| entry.1 != slot);
             if next(3) == 0 {
                 heap.remove(slot);

@@ -78,6 +78,8 @@ mod config;
 mod error;
 mod event;
 mod fdmap;
+#[cfg(test)]
+mod few;
 mod heap;
 mod interest;
 mod listener;
