@@ -108,6 +108,7 @@ fn accepting_that_fails_for_ever_does_not_spin() {
 // cut off, since every turn took something out.
 #[test]
 fn a_fast_pipelining_client_does_not_fill_the_input() {
+    const REQUESTS: usize = tests::few_under_miri(40_000, 200);
     each_backend(|bed| {
         let mut base = bed.base();
         let server = Server::new(&base).unwrap();
@@ -119,14 +120,14 @@ fn a_fast_pipelining_client_does_not_fill_the_input() {
         });
         let (stream, peer) = bed.tcp_stream(&base);
         server.serve(stream.clone());
-        let (requests, mut sent, mut most) = (GET.repeat(40_000), 0, 0);
+        let (requests, mut sent, mut most) = (GET.repeat(REQUESTS), 0, 0);
         bed.run_until(&mut base, || {
             for _ in 0..10 {
                 sent += peer.write(&requests[sent..]);
             }
             peer.read();
             most = most.max(stream.pending_input());
-            served.get() == 40_000
+            served.get() == REQUESTS
         });
         assert!(most < 400 << 10, "{most} bytes of requests are held");
     });
@@ -136,6 +137,7 @@ fn a_fast_pipelining_client_does_not_fill_the_input() {
 // more than fifty times its length, so that a body within `max_body_bytes` (8 MiB) held 450 MB.
 #[test]
 fn a_body_of_tiny_chunks_takes_memory_in_proportion() {
+    const CHUNKS: usize = tests::few_under_miri(10_000, 300);
     each_web(|web| {
         let seen = Rc::new(Cell::new((0, 0)));
         let note = seen.clone();
@@ -145,11 +147,11 @@ fn a_body_of_tiny_chunks_takes_memory_in_proportion() {
         });
         let client = web.client();
         let mut bytes = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
-        bytes.extend(b"1\r\nx\r\n".repeat(10_000));
+        bytes.extend(b"1\r\nx\r\n".repeat(CHUNKS));
         bytes.extend(b"0\r\n\r\n");
         web.ask(&client, &bytes, 1);
         let (len, pieces) = seen.get();
-        assert_eq!(len, 10_000);
+        assert_eq!(len, CHUNKS);
         assert!(pieces < 50, "{pieces} pieces");
     });
 }

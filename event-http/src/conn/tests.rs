@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::encode::{self, Automatic, Payload, ReplyHead};
+use crate::few::few_under_miri;
 
 /// A connection with input that was not consumed, at a time.
 struct Peer {
@@ -474,7 +475,7 @@ fn random_bytes_never_panic() {
         state ^= state << 17;
         state
     };
-    for _ in 0..5_000 {
+    for _ in 0..few_under_miri(5_000, 10) {
         let mut peer = Peer::new();
         for _ in 0..8 {
             let bytes: Vec<u8> = (0..random() % 40).map(|_| (random() >> 11) as u8).collect();
