@@ -206,7 +206,7 @@ impl Bed {
 
     /// Runs the loop while anything happens without waiting, and a few turns more.
     pub fn settle(&self, base: &mut EventBase) {
-        for _ in 0..20 {
+        for _ in 0..few_under_miri(20, 6) {
             base.run(LoopFlags::NONBLOCK | LoopFlags::NO_EXIT_ON_EMPTY).unwrap();
         }
     }
