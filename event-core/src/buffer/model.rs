@@ -286,7 +286,8 @@ fn run(seed: u64, steps: usize) {
 
 #[test]
 fn a_buffer_is_a_byte_string_whatever_is_done_to_it() {
-    let seeds = std::env::var("BUFFER_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(few_under_miri(200, 1));
+    let seeds =
+        std::env::var("BUFFER_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(few_under_miri(200, 1));
     for seed in 0..seeds {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed, few_under_miri(400, 60)))) {
             eprintln!("seed {seed} fails");
