@@ -80,6 +80,8 @@ mod config;
 mod error;
 mod event;
 mod fdmap;
+#[cfg(test)]
+mod few;
 mod heap;
 mod interest;
 mod listener;

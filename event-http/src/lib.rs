@@ -55,6 +55,8 @@ mod date;
 mod driver;
 mod encode;
 mod error;
+#[cfg(test)]
+mod few;
 mod framing;
 mod head;
 mod limits;

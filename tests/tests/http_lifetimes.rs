@@ -398,7 +398,7 @@ fn ten_thousand_connections_leave_nothing_open() {
         let sim = web.bed.sim().unwrap().clone();
         web.page();
         let before = sim.open_fds();
-        for n in 0..3_400 {
+        for n in 0..tests::few_under_miri(3_400, 20) {
             let client = web.client();
             client.write(GET);
             web.bed.settle(&mut web.base);
@@ -417,6 +417,7 @@ fn ten_thousand_connections_leave_nothing_open() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "real sockets")]
 fn real_connections_leave_nothing_open() {
     let open = || std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     tests::each_backend(|bed| {

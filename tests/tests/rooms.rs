@@ -14,6 +14,8 @@ const ROOMS: &[&[&str]] = &[
     &["error"],
     &["slots"],
     &["clock"],
+    // For unit tests.
+    &["few"],
     // Bytes in memory; knows nothing of fds or of the loop.
     &["buffer"],
     // Where sockets are, as a value and as text.

@@ -176,7 +176,7 @@ fn freeing_in_the_write_callback_when_the_output_is_empty_loses_nothing() {
                 bev.free();
             }
         });
-        stream.write(vec![b'x'; 3 << 20]).unwrap();
+        stream.write(vec![b'x'; tests::few_under_miri(3, 1) << 20]).unwrap();
         let (got, ended) = (Cell::new(0), Cell::new(false));
         bed.run_until(&mut base, || {
             let (bytes, end) = peer.read();
@@ -184,7 +184,7 @@ fn freeing_in_the_write_callback_when_the_output_is_empty_loses_nothing() {
             ended.set(ended.get() || end);
             ended.get()
         });
-        assert_eq!(got.get(), 3 << 20);
+        assert_eq!(got.get(), tests::few_under_miri(3, 1) << 20);
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
     });
 }
@@ -197,7 +197,7 @@ fn a_graceful_close_sends_everything_first_and_reads_no_more() {
         let seen = Seen::new();
         stream.set_callbacks(Recorder::new(&seen));
         stream.enable(Direction::READ).unwrap();
-        stream.write(vec![b'x'; 3 << 20]).unwrap();
+        stream.write(vec![b'x'; tests::few_under_miri(3, 1) << 20]).unwrap();
         stream.close_after_flush();
         stream.close_after_flush();
         let got = Cell::new(0);
@@ -206,7 +206,7 @@ fn a_graceful_close_sends_everything_first_and_reads_no_more() {
             got.set(got.get() + bytes.len());
             end
         });
-        assert_eq!(got.get(), 3 << 20);
+        assert_eq!(got.get(), tests::few_under_miri(3, 1) << 20);
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
         assert_eq!(seen.take(), ["wrote, 0 left"]);
         let (empty, peer) = bed.tcp_stream(&base);

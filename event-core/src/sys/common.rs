@@ -263,6 +263,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn the_table_tells_the_truth_before_anything_is_made() {
         for method in METHODS {
             let sys = (method.make)().unwrap();

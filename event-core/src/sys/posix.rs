@@ -135,6 +135,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn sockets_made_and_accepted_do_not_block_and_are_not_inherited() {
         let listener = stream_socket(Domain::IPV4).unwrap();
         assert_eq!(flags(&listener), (true, true));
@@ -150,6 +151,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn a_replaced_fd_keeps_its_number_and_is_not_inherited() {
         let (reader, _writer) = io::pipe().unwrap();
         let old = OwnedFd::from(reader);
@@ -163,6 +165,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn poll_waits_no_shorter_than_asked() {
         let (reader, writer) = io::pipe().unwrap();
         let mut fds = [libc::pollfd { fd: reader.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
@@ -178,6 +181,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn a_pending_signal_is_taken_and_none_is_not_waited_for() {
         // SAFETY: a `sigset_t` is plain bits, and all-zero is the empty one.
         let mut set: libc::sigset_t = unsafe { mem::zeroed() };
