@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 use crate::error::Peer;
-use crate::head::{Field, Headers, Method, MethodSet, RequestHead, Span, Version};
+use crate::head::{Field, Headers, Method, MethodSet, RequestHead, Span, Version, token};
 use crate::limits::Limits;
 use crate::parse::target;
 
@@ -58,7 +58,7 @@ impl Scan {
             let found = memchr::memchr(b'\n', rest);
             at += found.map_or(rest.len(), |lf| lf + 1);
             if lines == 0 && section == Section::Head && request_line <= total && at > request_line {
-                return Err(Peer::RequestLineTooLong);
+                return Err(too_long(&input[..request_line]));
             }
             if at > total {
                 return Err(too_large);
@@ -88,6 +88,16 @@ impl Scan {
             Section::Trailers => self.lines as usize,
         }
     }
+}
+
+/// What is wrong with a request line of which this is the beginning that is allowed. RFC 9112 section 3: a method
+/// longer than any that is known is 501, a target that is too long 414.
+#[cold]
+fn too_long(line: &[u8]) -> Peer {
+    /// No registered method is as long.
+    const LONG: usize = 32;
+    let is_method = line.len() > LONG && token::is_token(line);
+    if is_method { Peer::MethodNotImplemented } else { Peer::RequestLineTooLong }
 }
 
 /// Takes a whole head apart into `head`, whose memory is used again. `bytes` ends with the empty line and has `fields`
@@ -278,6 +288,15 @@ mod tests {
         assert_eq!(scan(b"GET / HTTP/1.1\r\na:\r\nb:\r\nc:\r\n\r\n", Section::Head, &limits), Ok(Some(30)));
         let tight = Limits { max_head_bytes: Some(10), ..limits };
         assert_eq!(scan(b"GET /aaaaaaaaaaaaaaaaaaa", Section::Head, &tight), Err(431));
+    }
+
+    #[test]
+    fn a_method_that_fills_the_line_is_not_implemented() {
+        let limits = Limits { max_request_line_bytes: Some(40), ..Limits::default() };
+        assert_eq!(scan(&[b'A'; 41], Section::Head, &limits), Err(501));
+        assert_eq!(scan(&[b'A'; 40], Section::Head, &limits), Ok(None));
+        assert_eq!(scan(&[&[b'A'; 20][..], b"(", &[b'A'; 20]].concat(), Section::Head, &limits), Err(414));
+        assert_eq!(scan(&[&[b'A'; 20][..], b" ", &[b'A'; 20]].concat(), Section::Head, &limits), Err(414));
     }
 
     #[test]
