@@ -29,6 +29,8 @@ pub(crate) use queue::{Advance, Exchange, Queue, Seq, State, Turn};
 pub(crate) struct Rules {
     pub(crate) limits: Limits,
     pub(crate) methods: MethodSet,
+    /// A target has nothing but what RFC 3986 allows.
+    pub(crate) strict_targets: bool,
 }
 
 /// What the bytes that were consumed amount to.
@@ -420,7 +422,10 @@ impl<B: Default> Conn<B> {
         let mut head = pool.take();
         let fields = scan.fields(Section::Head);
         let understood = parse::request_head(&input[..len], fields, &rules.methods, &mut head)
-            .and_then(|()| framing::understand(&mut head))
+            .and_then(|()| match rules.strict_targets && !head.is_target_strict() {
+                false => framing::understand(&mut head),
+                true => Err(Peer::Target),
+            })
             .and_then(|meaning| match rules.methods.contains(&head.method) {
                 true => Ok(meaning),
                 false => Err(Peer::MethodNotAllowed),
