@@ -206,8 +206,13 @@ fn place(header: &httparse::Header<'_>, bytes: &[u8]) -> Field {
 /// Decides on a version that is neither HTTP/1.0 nor HTTP/1.1; a later 1.x is rewritten to 1.1, which is what
 /// RFC 9110 section 2.5 asks a server of HTTP/1.1 to take it for.
 fn settle_version(bytes: &mut [u8]) -> Result<(), Peer> {
-    let end = memchr::memchr(b'\r', bytes).unwrap_or(bytes.len());
-    let start = memchr::memrchr(b' ', &bytes[..end]).map_or(0, |space| space + 1);
+    // Every LF is one of a CRLF.
+    let end = memchr::memchr(b'\n', bytes).unwrap_or(bytes.len()).saturating_sub(1);
+    let mut blanks = memchr::memchr_iter(b' ', &bytes[..end]);
+    let (Some(_), Some(last), None) = (blanks.next(), blanks.next(), blanks.next()) else {
+        return Err(Peer::RequestLine);
+    };
+    let start = last + 1;
     let minor = match &mut bytes[start..end] {
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
