@@ -95,7 +95,7 @@ mod threads;
 mod watcher;
 
 pub use base::EventBase;
-pub use buffer::{Buffer, Eol};
+pub use buffer::{Buffer, Eol, FileSegment};
 pub use bufferevent::{BufferEvent, BufferGuard, Callbacks, Direction, Scoped, StreamEvent, Transport};
 pub use bytes::Bytes;
 pub use common_timeout::CommonTimeout;

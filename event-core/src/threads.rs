@@ -1,8 +1,8 @@
 //! Which public types may cross threads, held by the compiler.
 
 use crate::{
-    Address, Buffer, CommonTimeout, Config, Error, EventCount, EventId, EventInfo, Features, LoopEnd,
-    LoopFlags, Ready, Remote, SendError, Sender, Stats, StreamEvent, Waker, What,
+    Address, Buffer, CommonTimeout, Config, Error, EventCount, EventId, EventInfo, Features, FileSegment,
+    LoopEnd, LoopFlags, Ready, Remote, SendError, Sender, Stats, StreamEvent, Waker, What,
 };
 
 const fn send<T: Send>() {}
@@ -17,6 +17,7 @@ const _: () = {
     send_and_sync::<EventId>();
     send_and_sync::<EventInfo>();
     send_and_sync::<Features>();
+    send_and_sync::<FileSegment>();
     send_and_sync::<LoopEnd>();
     send_and_sync::<LoopFlags>();
     send_and_sync::<Ready>();

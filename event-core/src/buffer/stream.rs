@@ -139,9 +139,15 @@ impl Buffer {
 /// Hands the memory of a chunk to the pool; drops a shared one.
 #[inline]
 fn give(chunk: Option<Chunk>, pool: &Pool) {
-    if let Some(Chunk::Own { own, .. }) = chunk {
-        pool.give(own.into_mem());
+    match chunk {
+        Some(Chunk::Own { own, .. }) => pool.give(own.into_mem()),
+        other => let_go(other),
     }
+}
+
+#[cold]
+fn let_go(chunk: Option<Chunk>) {
+    drop(chunk);
 }
 
 #[cfg(test)]

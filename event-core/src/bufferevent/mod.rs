@@ -1,6 +1,7 @@
 //! `BufferEvent`: a stream with an input and an output buffer, and callbacks on them.
 
 mod borrowed;
+mod files;
 mod inner;
 mod pair;
 mod rare;
@@ -291,7 +292,7 @@ impl BufferEvent {
     pub fn write(&self, data: impl Into<Buffer>) -> Result<(), Error> {
         let mut data = data.into();
         self.inner.write(|output| {
-            if data.len() <= COPIED && !output.is_empty() {
+            if data.len() <= COPIED && !output.is_empty() && !data.has_files() {
                 data.chunks().for_each(|piece| output.add(piece));
             } else {
                 output.add_buffer(&mut data);
@@ -352,7 +353,8 @@ impl BufferEvent {
 
     /// Bounds what the stream may hold: as much input as `max_input` that nobody takes, or more output than
     /// `max_output`, is an `ERROR` event. Input that is full is not read any more until it is enabled again; a high mark
-    /// up to `max_input` pauses in silence instead. `None` is no bound; both are 16 MiB at first.
+    /// up to `max_input` pauses in silence instead. `None` is no bound; both are 16 MiB at first. Output that lies in a file
+    /// does not count: it takes no memory.
     pub fn set_max(&self, max_input: Option<usize>, max_output: Option<usize>) {
         self.inner.set_max(max_input, max_output);
     }

@@ -3,8 +3,8 @@
 use std::io;
 use std::rc::Rc;
 
+use super::files::load;
 use super::inner::{Due, Inner, State};
-use super::rare::DEFAULT_MAX;
 use crate::buffer::Buffer;
 
 impl Inner {
@@ -21,10 +21,14 @@ impl Inner {
         if !partner.may_read() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
+        // The other end gets memory: a file that fails is this end's error.
+        let room = load(output, partner.room())?;
+        if !partner.may_read() {
+            // A file that is used up is let go, which may run code of the program's.
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let mut input = partner.borrow(&partner.input);
-        let before = input.len();
-        let most = partner.rare(DEFAULT_MAX, |rare| rare.read_high.min(rare.max_input));
-        let moved = output.remove_buffer(&mut input, most.saturating_sub(before));
+        let moved = output.remove_buffer(&mut input, room);
         drop(input);
         if moved > 0 {
             partner.touch_read();

@@ -18,6 +18,8 @@ pub(super) type EventCallback = Box<dyn FnMut(&BufferEvent, StreamEvent)>;
 /// Why a stream failed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cause {
+    /// What was to be sent, or to be read, ended too soon.
+    Cut,
     Errno(i32),
     InputFull,
     /// The kernel lost the fd behind our back.
@@ -27,11 +29,16 @@ pub(super) enum Cause {
 
 impl Cause {
     pub(super) fn of(error: &std::io::Error) -> Cause {
-        Cause::Errno(error.raw_os_error().unwrap_or(libc::EIO))
+        match error.raw_os_error() {
+            Some(errno) => Cause::Errno(errno),
+            None if error.kind() == std::io::ErrorKind::UnexpectedEof => Cause::Cut,
+            None => Cause::Errno(libc::EIO),
+        }
     }
 
     pub(super) fn error(self) -> Error {
         match self {
+            Cause::Cut => Error::Io(std::io::ErrorKind::UnexpectedEof.into()),
             Cause::Errno(errno) => Error::Io(std::io::Error::from_raw_os_error(errno)),
             Cause::InputFull => Error::InputFull,
             Cause::Lost => Error::Stale,

@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice};
 use std::rc::Rc;
 
+use super::files::load;
 use super::inner::{Due, Inner, State};
 use super::rare::Cause;
 use super::{BufferEvent, Callbacks, StreamEvent};
@@ -15,7 +16,7 @@ use crate::reactor::{LoopHandle, Source};
 const READS_PER_VISIT: usize = 4;
 
 /// A visit writes at most so much before the others get their turn.
-const BYTES_PER_VISIT: usize = 1 << 20;
+pub(super) const BYTES_PER_VISIT: usize = 1 << 20;
 
 /// How often in one visit a write callback may answer room with more output.
 const REFILLS_PER_VISIT: usize = 16;
@@ -296,8 +297,12 @@ impl Inner {
             return self.give_partner(output);
         }
         if self.has(State::TRANSPORT) {
-            let n = self.with_transport(|transport| transport.poll_write(output, BYTES_PER_VISIT))?;
+            let most = load(output, BYTES_PER_VISIT)?;
+            let n = self.with_transport(|transport| transport.poll_write(output, most))?;
             return Ok((n, n > 0));
+        }
+        if let Some(done) = self.send_file(output)? {
+            return Ok(done);
         }
         let sys = self.handle.sys();
         let first = output.contiguous();
@@ -305,7 +310,7 @@ impl Inner {
             (sys.send(self.fd.get(), &self.kind, first)?, first.len())
         } else {
             let mut pieces = [IoSlice::new(&[]); PIECES];
-            let count = output.io_slices(BYTES_PER_VISIT, &mut pieces);
+            let count = output.memory_slices(BYTES_PER_VISIT, &mut pieces);
             let offered = pieces[..count].iter().map(|piece| piece.len()).sum();
             (sys.sendv(self.fd.get(), &self.kind, &pieces[..count])?, offered)
         };

@@ -482,8 +482,16 @@
 //! | `evbuffer_ref_cleanup_cb` | `Bytes::from_owner(owner)`: the owner's `Drop` is the cleanup |
 //! | `evbuffer_add_reference_with_offset(buf, p, offset, n, cleanup, arg)` | `buffer.add_reference(bytes.slice(offset..))` |
 //! | `evbuffer_add_iovec(buf, vec, n)` | `for piece in pieces { buffer.add(piece) }` |
-//! | `evbuffer_expand(buf, n)`, `evbuffer_reserve_space(buf, n, vec, nvec)` | [`Buffer::reserve`] |
-//! | `evbuffer_commit_space(buf, vec, n)` | `buffer.add(&block[..n])`; [`BufferEvent::write_with`] writes in place |
+//! | `evbuffer_add_file(buf, fd, offset, length)` | [`Buffer::add_file`]; -1 is `None` |
+//! | `struct evbuffer_file_segment *`, `evbuffer_file_segment_new(fd, offset, length, flags)`, `evbuffer_file_segment_free(seg)` | [`FileSegment`], [`FileSegment::new`], `drop(segment)` |
+//! | `evbuffer_file_segment_add_cleanup_cb(seg, cb, arg)`, `evbuffer_file_segment_cleanup_cb` | [`FileSegment::on_release`] |
+//! | `evbuffer_add_file_segment(buf, seg, offset, length)` | [`Buffer::add_file_segment`] |
+//! | `EVBUF_FS_CLOSE_ON_FREE` | a segment closes its file; `file.try_clone()?` keeps one |
+//! | `EVBUF_FS_DISABLE_SENDFILE`, `EVBUF_FS_DISABLE_MMAP` | `buffer.load(usize::MAX)?` reads it at once; nothing is mapped |
+//! | `EVBUF_FS_DISABLE_LOCKING` | [`FileSegment`] is `Send` and `Sync`, with a count of references for a lock |
+//! | `evbuffer_set_flags(buf, flags)`, `evbuffer_clear_flags(buf, flags)`, `EVBUFFER_FLAG_DRAINS_TO_FD` | nothing to promise: a stream over a socket sends a [`FileSegment`] from where it lies, others read it |
+//! | `evbuffer_expand(buf, n)` | [`Buffer::reserve`] |
+//! | `evbuffer_reserve_space(buf, n, vec, nvec)`, `evbuffer_commit_space(buf, vec, n)` | [`Buffer::add_with`]; [`BufferEvent::write_with`] for a stream |
 //! | `evbuffer_remove(buf, p, n)`, `evbuffer_drain(buf, n)` | [`Buffer::remove`], [`Buffer::drain`] |
 //! | `evbuffer_copyout(buf, p, n)`, `evbuffer_copyout_from(buf, pos, p, n)` | [`Buffer::copyout`], [`Buffer::copyout_from`] |
 //! | `evbuffer_pullup(buf, n)`, `EVBUFFER_DATA(buf)` | [`Buffer::pullup`] |
@@ -497,8 +505,9 @@
 //! | `struct evbuffer_ptr`, `evbuffer_ptr_set(buf, &ptr, n, how)`, `enum evbuffer_ptr_how`, `EVBUFFER_PTR_SET`, `EVBUFFER_PTR_ADD` | `usize` counted from the front |
 //! | `evbuffer_enable_locking(buf, NULL)`, `evbuffer_lock(buf)`, `evbuffer_unlock(buf)` | `&mut buffer`; a [`Buffer`] may be sent to another thread |
 //! | `evbuffer_freeze(buf, 1)`, `evbuffer_unfreeze(buf, 1)` | `&buffer`: what is lent so cannot change |
-//! | `evbuffer_read(buf, fd, n)` | `let n = file.read(&mut block)?; buffer.add(&block[..n])` |
-//! | `evbuffer_write(buf, fd)`, `evbuffer_write_atmost(buf, fd, n)` | `buffer.io_slices(n, &mut slices)`, then `write_vectored` and [`Buffer::drain`] |
+//! | `evbuffer_read(buf, fd, n)` | [`Buffer::read_from`] a `File` or `TcpStream` |
+//! | `evbuffer_set_max_read(buf, n)`, `evbuffer_get_max_read(buf)` | the `max` of `buffer.read_from(&mut file, max)`, at most 64 KiB |
+//! | `evbuffer_write(buf, fd)`, `evbuffer_write_atmost(buf, fd, n)` | [`Buffer::write_to`] a `File` or `TcpStream` |
 //!
 //! # bufferevent.h, bufferevent_compat.h
 //!
@@ -620,6 +629,6 @@
 #[cfg(doc)]
 use crate::{
     Accepted, Buffer, BufferEvent, Callbacks, Config, Direction, Eol, Error, Event, EventBase, EventCount,
-    EventId, EventInfo, Features, Listener, LoopEnd, LoopFlags, LoopHandle, PrepareInfo, Ready, Remote,
-    Sender, Signal, StreamEvent, Timer, Waker, Watcher, What,
+    EventId, EventInfo, Features, FileSegment, Listener, LoopEnd, LoopFlags, LoopHandle, PrepareInfo, Ready,
+    Remote, Sender, Signal, StreamEvent, Timer, Waker, Watcher, What,
 };

@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::fdmap::FdMap;
 use crate::interest::{Features, Ready};
 use crate::queue::Queues;
-use crate::remote::Shared;
+use crate::remote::{Shared, Taken};
 use crate::slots::{Key, Slots};
 use crate::sys::{self, Reported, Sys};
 
@@ -84,6 +84,8 @@ pub(crate) struct Reactor {
     core: RefCell<Core>,
     pool: Pool,
     shared: Arc<Shared>,
+    /// Of what other threads asked for, what was taken and has not run.
+    taken: Taken,
     remote_slot: Cell<Option<EventId>>,
     /// What the clock said in this turn, once anybody has asked; `NEVER` before that.
     now: Cell<Time>,
@@ -153,6 +155,7 @@ impl LoopHandle {
             core: RefCell::new(core),
             pool: Pool::new(),
             shared,
+            taken: Taken::default(),
             remote_slot: Cell::new(None),
             now: Cell::new(now),
             // An Instant cannot be made from a number: the origin is where the clock's zero lies, as near as it goes.
@@ -380,6 +383,10 @@ impl LoopHandle {
         &self.reactor.shared
     }
 
+    pub(crate) fn taken(&self) -> &Taken {
+        &self.reactor.taken
+    }
+
     pub(crate) fn keep_more(&self) {
         self.reactor.keep.set(self.reactor.keep.get() + 1);
         self.reactor.core.borrow_mut().marks.held();
@@ -397,22 +404,29 @@ impl LoopHandle {
         self.reactor.progress.set(true);
     }
 
+    /// Whether another message may run in this turn.
+    pub(crate) fn has_message_budget(&self) -> bool {
+        self.reactor.message_budget.get() > 0
+    }
+
     /// Takes one message from this turn's budget.
-    pub(crate) fn take_message_budget(&self) -> bool {
-        let left = self.reactor.message_budget.get();
-        self.reactor.message_budget.set(left.saturating_sub(1));
-        left > 0
+    pub(crate) fn take_message_budget(&self) {
+        self.reactor.message_budget.set(self.reactor.message_budget.get().saturating_sub(1));
+    }
+
+    /// Whether the loop is to end, or to look around, after the callback that runs.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.is_stopped() || self.is_continued()
     }
 
     /// Whether a callback that runs several of the user's, one after the other, must stop before the next: the loop is to
-    /// end or to look around, or something more urgent is active.
+    /// end or to look around, something more urgent is active, or its own event was freed.
     pub(crate) fn must_yield(&self, id: EventId) -> bool {
         let core = self.reactor.core.borrow();
+        let Some(slot) = core.slots.get(id.0) else { return true };
         // Of a priority that is no more, it stands in the least urgent queue.
-        let least = core.queues.priorities() - 1;
-        let own = |slot: &Slot| usize::from(slot.priority).min(least);
-        let more_urgent = |slot: &Slot| core.queues.most_urgent().is_some_and(|at| at < own(slot));
-        self.is_stopped() || self.is_continued() || core.slots.get(id.0).is_some_and(more_urgent)
+        let own = || usize::from(slot.priority).min(core.queues.priorities() - 1);
+        self.is_stopping() || core.queues.most_urgent().is_some_and(|at| at < own())
     }
 
     pub(crate) fn is_gone(&self) -> bool {
@@ -439,7 +453,7 @@ impl LoopHandle {
     pub(crate) fn teardown(&self) {
         let reactor = &self.reactor;
         reactor.gone.set(true);
-        let unread = reactor.shared.close();
+        let unread = (reactor.taken.close(), reactor.shared.close());
         let keys = reactor.core.borrow().slots.keys();
         for key in keys {
             let slot = self.remove_slot(key);

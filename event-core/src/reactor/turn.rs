@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::interest::{Interest, Ready, Report, What};
 use crate::queue::Activation;
 use crate::reactor::{Callback, Core, EventId, Flags, Kind, Lent, LoopHandle, Slot, Uses, When};
-use crate::remote::{MESSAGES_PER_TURN, Op};
+use crate::remote::MESSAGES_PER_TURN;
 use crate::slots::Key;
 use crate::sys::{Reported, WAKE_TAG};
 
@@ -314,7 +314,7 @@ impl LoopHandle {
     }
 
     fn take_remote_stops(&self) {
-        let taken = self.reactor.shared.take(0);
+        let taken = self.reactor.shared.take_stops();
         if taken.exit {
             self.exit();
         }
@@ -463,48 +463,11 @@ impl LoopHandle {
 
     /// Runs what other threads asked for, within the turn's budget.
     fn run_remote(&self) {
-        let budget = self.reactor.message_budget.get();
-        let ops = self.reactor.shared.take(budget).ops;
-        // A panic or a stop leaves the rest for the next turn.
-        let mut rest = Untaken { handle: self, ops: ops.into_iter() };
-        for op in rest.ops.by_ref() {
-            self.take_message_budget();
-            match op {
-                Op::Activate(id, ready) => {
-                    let _ = self.activate_now(id, ready);
-                }
-                Op::Mail(id) => {
-                    let _ = self.activate_now(id, Ready::empty());
-                }
-                Op::Post(f) => {
-                    self.note_progress();
-                    f(self);
-                    if self.is_stopped() || self.is_continued() {
-                        break;
-                    }
-                }
-            }
-        }
-        drop(rest);
+        self.run_taken();
         if self.reactor.shared.has_ops()
             && let Some(id) = self.reactor.remote_slot.get()
         {
             self.activate_internal(id);
-        }
-    }
-}
-
-/// Requests taken but not run yet; dropped with any left, they go back to the head of the queue.
-struct Untaken<'a> {
-    handle: &'a LoopHandle,
-    ops: std::vec::IntoIter<Op>,
-}
-
-impl Drop for Untaken<'_> {
-    fn drop(&mut self) {
-        let ops = std::mem::take(&mut self.ops);
-        if ops.len() > 0 {
-            self.handle.shared().put_back(ops);
         }
     }
 }

@@ -27,6 +27,8 @@ pub enum Call {
     Recv,
     /// Bytes are written from one piece: `send` or `write`.
     Send,
+    /// Bytes go from a file to a stream: `sendfile`.
+    Sendfile,
     /// Bytes are written from several pieces: `sendmsg` or `writev`.
     Sendv,
     /// `O_NONBLOCK` is set.
@@ -45,7 +47,7 @@ pub enum Call {
 
 impl Call {
     /// Every kind, in alphabetical order; for a test that goes through them all.
-    pub const ALL: [Call; 17] = [
+    pub const ALL: [Call; 18] = [
         Call::Accept,
         Call::AfterFork,
         Call::Change,
@@ -56,6 +58,7 @@ impl Call {
         Call::PeerAddress,
         Call::Recv,
         Call::Send,
+        Call::Sendfile,
         Call::Sendv,
         Call::SetNonblocking,
         Call::Shutdown,
@@ -72,7 +75,7 @@ impl Call {
 
     /// Whether a call of this kind moves bytes, so that it can be cut short.
     pub fn moves_bytes(self) -> bool {
-        matches!(self, Call::Recv | Call::Send | Call::Sendv)
+        matches!(self, Call::Recv | Call::Send | Call::Sendfile | Call::Sendv)
     }
 }
 

@@ -1,5 +1,6 @@
 //! What all backends on a real kernel share.
 
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::RawFd;
 use std::path::Path;
@@ -125,6 +126,10 @@ impl<B: Backend> Sys for Common<B> {
 
     fn sendv(&self, fd: RawFd, kind: &Cell<FdKind>, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         net::sendv(fd, kind, bufs)
+    }
+
+    fn sendfile(&self, fd: RawFd, file: &File, offset: u64, max: usize) -> io::Result<usize> {
+        net::sendfile(fd, file, offset, max)
     }
 
     fn listen(&self, address: &Address, options: &ListenOptions) -> io::Result<RawFd> {

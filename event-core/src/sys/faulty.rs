@@ -1,6 +1,7 @@
 //! A kernel that fails on demand: wraps another one and has chosen calls fail or move less than they could.
 
 use std::cell::{Cell, RefCell};
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::os::fd::RawFd;
@@ -146,6 +147,11 @@ impl Sys for Faulty {
             Some(most) => self.inner.sendv(fd, kind, &cut(bufs, most)),
             None => self.inner.sendv(fd, kind, bufs),
         }
+    }
+
+    fn sendfile(&self, fd: RawFd, file: &File, offset: u64, max: usize) -> io::Result<usize> {
+        let most = self.plan.meet(Call::Sendfile)?;
+        self.inner.sendfile(fd, file, offset, most.map_or(max, |most| most.min(max)))
     }
 
     fn listen(&self, address: &Address, options: &ListenOptions) -> io::Result<RawFd> {
@@ -318,6 +324,7 @@ mod tests {
         let anywhere = Address::Ip(([127, 0, 0, 1], 0).into());
         let options = ListenOptions { backlog: 1, reuse_address: true, no_delay: true };
         let kind = Cell::default();
+        let file = File::open(std::env::current_exe().unwrap()).unwrap();
         let listener = sys.listen(&anywhere, &options);
         // Where a call failed that others need, these go to an fd that is not open; who comes first has failed.
         let at = listener.as_ref().ok().and_then(|&fd| sys.inner.local_address(fd).ok()).unwrap_or(anywhere);
@@ -335,6 +342,7 @@ mod tests {
             (Call::LocalAddress, sys.local_address(fd).is_err()),
             (Call::PeerAddress, sys.peer_address(fd).is_err()),
             (Call::Send, sys.send(fd, &kind, b"x").is_err()),
+            (Call::Sendfile, sys.sendfile(fd, &file, 0, 1).is_err()),
             (Call::Sendv, sys.sendv(fd, &kind, &[IoSlice::new(b"yz")]).is_err()),
             (Call::Recv, !recv(sys, end).is_ok_and(|bytes| !bytes.is_empty())),
             (Call::SetNonblocking, sys.set_nonblocking(fd).is_err()),
@@ -371,6 +379,7 @@ mod tests {
                     // The connect is refused.
                     Call::PeerAddress,
                     Call::Send,
+                    Call::Sendfile,
                     Call::Sendv,
                     Call::Recv,
                     Call::Shutdown,
@@ -382,6 +391,7 @@ mod tests {
                     Call::LocalAddress,
                     Call::PeerAddress,
                     Call::Send,
+                    Call::Sendfile,
                     Call::Sendv,
                     Call::Recv,
                     Call::SetNonblocking,

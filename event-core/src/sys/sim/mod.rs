@@ -14,9 +14,11 @@ mod watch;
 mod world;
 
 use std::cell::Cell;
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::os::fd::RawFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -37,6 +39,9 @@ pub(crate) use world::{ObjId, World};
 
 /// Pieces that one `sendv` takes.
 const MAX_PIECES: usize = 64;
+
+/// Bytes that one `sendfile` takes: as much as a socket's buffer may have room for.
+const MAX_FROM_FILE: usize = 256 * 1024;
 
 /// The highest signal number of Linux (`SIGRTMAX`).
 const MAX_SIGNAL: i32 = 64;
@@ -151,6 +156,16 @@ impl Sys for Sim {
         self.call(Call::Sendv, |state| {
             let id = state.file_of(fd)?;
             state.send(id, &bufs[..bufs.len().min(MAX_PIECES)], By::Program)
+        })
+    }
+
+    fn sendfile(&self, fd: RawFd, file: &File, offset: u64, max: usize) -> io::Result<usize> {
+        // Files are real: only what becomes of their bytes is simulated.
+        let mut bytes = vec![0; max.min(MAX_FROM_FILE)];
+        let n = file.read_at(&mut bytes, offset)?;
+        self.call(Call::Sendfile, |state| {
+            let id = state.file_of(fd)?;
+            state.send(id, &[IoSlice::new(&bytes[..n])], By::Program)
         })
     }
 
