@@ -195,13 +195,14 @@ fn compare(bed: &Bed, limits: &Limits, count: &mut Count) {
         let expected = decode(&bytes, limits);
         let client = web.client();
         let mut rest = &bytes[..];
-        let pieces = random.below(5);
+        // Whole, or in that many pieces or more.
+        let longest = match random.below(5) {
+            0 => bytes.len(),
+            pieces => 1 + bytes.len() / pieces,
+        };
         while !rest.is_empty() {
-            let len = if pieces == 0 {
-                rest.len()
-            } else {
-                1 + random.below(rest.len().min(1 + bytes.len() / pieces))
-            };
+            let whole = longest == bytes.len();
+            let len = if whole { rest.len() } else { 1 + random.below(rest.len().min(longest)) };
             client.write(&rest[..len]);
             rest = &rest[len..];
             for _ in 0..random.below(4) {
