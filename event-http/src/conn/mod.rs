@@ -422,11 +422,9 @@ impl<B: Default> Conn<B> {
         let mut head = pool.take();
         let fields = scan.fields(Section::Head);
         let understood = parse::request_head(&input[..len], fields, &rules.methods, &mut head)
-            .and_then(|()| match rules.strict_targets && !head.is_target_strict() {
-                false => framing::understand(&mut head),
-                true => Err(Peer::Target),
-            })
+            .and_then(|()| framing::understand(&mut head))
             .and_then(|meaning| match rules.methods.contains(&head.method) {
+                true if rules.strict_targets && !head.is_target_strict() => Err(Peer::Target),
                 true => Ok(meaning),
                 false => Err(Peer::MethodNotAllowed),
             });

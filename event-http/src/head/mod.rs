@@ -84,6 +84,7 @@ impl RequestHead {
     }
 
     /// True if path and query have nothing but what RFC 3986 allows in them; the parser lets a little more pass.
+    #[cold]
     pub(crate) fn is_target_strict(&self) -> bool {
         let parts = [Some(self.path), self.query];
         parts.into_iter().flatten().all(|part| is_strict(part.slice(&self.headers.bytes)))
