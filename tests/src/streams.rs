@@ -28,6 +28,11 @@ impl Seen {
         self.0.take()
     }
 
+    /// Everything there is, which stays.
+    pub fn all(&self) -> Vec<String> {
+        self.0.borrow().clone()
+    }
+
     /// How much there is.
     pub fn len(&self) -> usize {
         self.0.borrow().len()

@@ -4,6 +4,12 @@ use super::chunk::{Chunk, MIN_CHUNK, Own};
 use super::{Buffer, Pool, READ_BLOCK, WRITE_BLOCK};
 
 impl Buffer {
+    /// Whether it holds no memory, so that a new one is as good.
+    #[inline]
+    pub(crate) fn is_bare(&self) -> bool {
+        self.list.is_bare()
+    }
+
     /// Lets `f` append to a vector with room for `at_least` more bytes (at most `READ_BLOCK`): the end of
     /// this buffer if that has the room, else a block of the pool, which becomes the end unless `f` appends
     /// nothing.

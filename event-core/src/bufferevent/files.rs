@@ -3,16 +3,15 @@
 use std::io::{self, ErrorKind};
 
 use super::inner::Inner;
-use super::step::BYTES_PER_VISIT;
 use crate::buffer::{Buffer, READ_BLOCK};
 use crate::sys::FdKind;
 
 impl Inner {
-    /// Has the kernel send what of the output's front lies in a file: how much was taken, and whether that was all that
+    /// Has the kernel send what of the output's front lies in a file, at most `max` bytes: how much was taken, and whether that was all that
     /// was offered. `None` if memory is first, or is now that the file and the fd do not go together.
-    pub(super) fn send_file(&self, output: &mut Buffer) -> io::Result<Option<(usize, bool)>> {
+    pub(super) fn send_file(&self, output: &mut Buffer, max: usize) -> io::Result<Option<(usize, bool)>> {
         let Some(front) = output.front_file() else { return Ok(None) };
-        let max = front.len.min(BYTES_PER_VISIT);
+        let max = front.len.min(max);
         let sent = if self.kind.get() == FdKind::File {
             Err(ErrorKind::Unsupported.into())
         } else {

@@ -10,6 +10,7 @@ mod lent;
 mod measure;
 mod ops;
 mod slot;
+mod timers;
 mod turn;
 mod watchers;
 
@@ -24,6 +25,7 @@ use crate::clock::Time;
 use crate::common_timeout::Timers;
 use crate::error::Error;
 use crate::fdmap::FdMap;
+use crate::heap::Entry;
 use crate::interest::{Features, Ready};
 use crate::queue::Queues;
 use crate::remote::{Shared, Taken};
@@ -67,7 +69,7 @@ pub(crate) struct Core {
     /// The first event of each signal, by slot index.
     signals: Vec<(i32, u32)>,
     /// Reused by each turn for the timers that are due.
-    due: Vec<(Key, Time)>,
+    due: Vec<Entry>,
     /// What the kernel reported in this turn.
     reports: Vec<Reported>,
     /// How many of the reports were dealt with; the others wait for the short way (`direct`).
@@ -237,7 +239,7 @@ impl LoopHandle {
     pub fn priority_init(&self, count: u8) -> Result<(), Error> {
         self.check()?;
         let mut core = self.reactor.core.borrow_mut();
-        core.settle(&*self.reactor.sys);
+        core.queue_rest(&*self.reactor.sys);
         if core.queues.most_urgent().is_some() {
             return Err(Error::Invalid("priorities cannot change while events are active"));
         }
@@ -302,7 +304,8 @@ impl LoopHandle {
     /// When the next timer is due, or now if work is queued or the kernel is still to be told of an interest; `None` if
     /// neither.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let core = self.reactor.core.borrow();
+        self.keep_promises();
+        let mut core = self.reactor.core.borrow_mut();
         let queued = core.has_queued() || core.has_rest() || !core.dirty.is_empty();
         if queued || !self.reactor.flush_list.borrow().is_empty() {
             drop(core);

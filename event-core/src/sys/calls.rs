@@ -11,12 +11,15 @@ pub enum Call {
     Accept,
     /// The backend is made anew in the child of a fork.
     AfterFork,
-    /// An fd is registered, changed or forgotten: `epoll_ctl`.
+    /// An fd is registered, changed or forgotten: `epoll_ctl`. Of those that are made to fail, only
+    /// registering does.
     Change,
     /// An fd is closed.
     Close,
     /// A socket is made and starts to connect.
     Connect,
+    /// The close of a socket is made a reset: `SO_LINGER`.
+    Linger,
     /// A listening socket is made.
     Listen,
     /// `getsockname`.
@@ -47,12 +50,13 @@ pub enum Call {
 
 impl Call {
     /// Every kind, in alphabetical order; for a test that goes through them all.
-    pub const ALL: [Call; 18] = [
+    pub const ALL: [Call; 19] = [
         Call::Accept,
         Call::AfterFork,
         Call::Change,
         Call::Close,
         Call::Connect,
+        Call::Linger,
         Call::Listen,
         Call::LocalAddress,
         Call::PeerAddress,

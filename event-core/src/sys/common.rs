@@ -152,6 +152,10 @@ impl<B: Backend> Sys for Common<B> {
         net::shutdown(fd, how)
     }
 
+    fn reset_on_close(&self, fd: RawFd) -> io::Result<()> {
+        net::reset_on_close(fd)
+    }
+
     fn close(&self, fd: RawFd) {
         net::close(fd);
     }

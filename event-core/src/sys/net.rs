@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use socket2::{Domain, SockAddr, SockRef};
 
@@ -130,6 +131,11 @@ pub(super) fn take_error(fd: RawFd) -> io::Result<Option<io::Error>> {
 
 pub(super) fn shutdown(fd: RawFd, how: Shutdown) -> io::Result<()> {
     SockRef::from(&borrow(fd)?).shutdown(how)
+}
+
+/// `SO_LINGER` with a time of 0.
+pub(super) fn reset_on_close(fd: RawFd) -> io::Result<()> {
+    SockRef::from(&borrow(fd)?).set_linger(Some(Duration::ZERO))
 }
 
 /// close(2), once: Linux has given up the number even if it says EINTR, and by then another thread may have it.

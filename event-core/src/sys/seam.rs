@@ -136,6 +136,9 @@ pub(crate) trait Sys {
 
     fn shutdown(&self, fd: RawFd, how: Shutdown) -> io::Result<()>;
 
+    /// Has the close of a TCP connection reset it (`SO_LINGER` of 0), where what was not sent is thrown away.
+    fn reset_on_close(&self, fd: RawFd) -> io::Result<()>;
+
     /// Closes the fd. `EINTR` closes too (close(2) on Linux).
     fn close(&self, fd: RawFd);
 

@@ -256,7 +256,13 @@ impl Connection {
 
     /// The answer will not be completed: what the client has of it must not look whole.
     pub(crate) fn reply_abandoned(self: &Rc<Self>, seq: Seq) {
-        self.core.borrow_mut().abandon(seq);
+        {
+            let mut core = self.core.borrow_mut();
+            let state = core.exchange(seq).map(|exchange| exchange.state);
+            // Without a length and without chunks the end of the connection is the end of the answer.
+            self.cut.set(self.cut.get() || matches!(state, Some(State::Streaming(Mode::UntilClose))));
+            core.abandon(seq);
+        }
         self.advance();
     }
 

@@ -208,6 +208,13 @@ impl Sys for Sim {
         })
     }
 
+    fn reset_on_close(&self, fd: RawFd) -> io::Result<()> {
+        self.call(Call::Linger, |state| {
+            let id = state.file_of(fd)?;
+            state.reset_on_close(id)
+        })
+    }
+
     fn close(&self, fd: RawFd) {
         // EBADF has no other effect on a real system either.
         let _ = self.call(Call::Close, |state| state.close(fd));
