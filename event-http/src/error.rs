@@ -71,6 +71,8 @@ pub(crate) enum Ours {
 /// What the program did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
+    /// No address to listen on, and why not.
+    Address(&'static str),
     BodyTooLong,
     BodyTooShort,
     ContentLength,
@@ -147,12 +149,13 @@ impl Error {
         matches!(self.kind, Kind::Ours(Ours::ServerGone))
     }
 
-    /// True if a header name, a value, a reason phrase, a status code or a part of a URI was refused.
+    /// True if a header name, a value, a reason phrase, a status code, an address or a part of a URI was refused.
     pub fn is_invalid_argument(&self) -> bool {
         matches!(
             self.kind,
             Kind::Caller(
-                Caller::ContentLength
+                Caller::Address(_)
+                    | Caller::ContentLength
                     | Caller::Name
                     | Caller::Reason
                     | Caller::Status
@@ -218,6 +221,7 @@ impl Error {
                 Ours::TooManyConnections => "too many connections",
             },
             Kind::Caller(caller) => match caller {
+                Caller::Address(why) => why,
                 Caller::BodyTooLong => "more body than the content-length says",
                 Caller::BodyTooShort => "less body than the content-length says",
                 Caller::ContentLength => "content-length of a reply is not a number",

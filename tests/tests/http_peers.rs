@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use event_core::EventBase;
+use event_core::{Address, EventBase};
 use event_http::{Request, Server};
 use tests::cases::{Case, Outcome, Then, cases};
 use tests::tools::tool;
@@ -206,7 +206,9 @@ fn this_server_passes_every_row() {
             let status = req.path().get(1..).and_then(|status| status.parse().ok());
             req.send_reply(status.filter(|status| (200..600).contains(status)).unwrap_or(200), None, line)
         });
-        let address = http.bind("127.0.0.1", 0).unwrap();
+        let Address::Ip(address) = http.bind("127.0.0.1:0").unwrap().local_address().unwrap() else {
+            panic!()
+        };
         send.send((address, base.remote())).unwrap();
         base.dispatch().unwrap();
     });

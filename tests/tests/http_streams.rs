@@ -233,8 +233,8 @@ fn an_answer_until_the_close_that_is_given_up_ends_in_a_reset_and_one_that_is_wh
                 server.serve(theirs);
                 ours
             } else {
-                let address = server.bind("127.0.0.1", 0).unwrap();
-                event_core::BufferEvent::connect(&base, &event_core::Address::Ip(address)).unwrap()
+                let listener = server.bind("127.0.0.1:0").unwrap();
+                event_core::BufferEvent::connect(&base, &listener.local_address().unwrap()).unwrap()
             };
             let seen = tests::streams::Seen::new();
             client.set_callbacks(tests::streams::Recorder::patient(&seen));

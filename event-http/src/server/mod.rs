@@ -7,12 +7,13 @@ mod routes;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::Path;
+use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use event_core::{Accepted, Address, BufferEvent, EventId, Listener, LoopHandle, Owned, Ready};
+use event_core::{
+    Accepted, Address, BufferEvent, EventId, Listener, ListenerOptions, LoopHandle, Owned, Ready, ToAddress,
+};
 use slab::Slab;
 
 use crate::conn::Rules;
@@ -47,7 +48,7 @@ const REFUSED_AT_ONCE: usize = 32;
 /// use event_http::Server;
 ///
 /// let mut base = EventBase::new()?;
-/// let http = Server::start(&base, "127.0.0.1", 8081)?;
+/// let http = Server::start(&base, "127.0.0.1:8081")?;
 /// http.set_gencb(|req| req.send_reply(200, "OK", "Hello!"));
 /// base.dispatch()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -114,9 +115,9 @@ impl Server {
     /// # Errors
     /// As [`bind`](Self::bind).
     #[doc(alias = "evhttp_start")]
-    pub fn start(handle: &LoopHandle, address: &str, port: u16) -> Result<Server, Error> {
+    pub fn start(handle: &LoopHandle, address: impl ToAddress) -> Result<Server, Error> {
         let server = Server::new(handle)?;
-        match server.bind(address, port) {
+        match server.bind(address) {
             Ok(_) => Ok(server),
             Err(error) => {
                 server.free();
@@ -125,59 +126,67 @@ impl Server {
         }
     }
 
-    /// Listens on one more address, given as a number or a name, and returns it with the port that the system chose if
-    /// `port` is 0. A name is looked up before this returns; the first of its addresses that can be had is taken.
+    /// Listens on one more address: `"127.0.0.1:8081"`, `("localhost", 8081)`, `"unix:/run/app.sock"`, as
+    /// [`Listener::bind`] does. The listener tells the port that the system chose if it was 0, and stops when it is freed.
     ///
     /// # Errors
-    /// - `is_ours`, with the system's error as source: the port is taken, the name is unknown, the right is missing.
+    /// - `is_ours`, with the system's error as source: the port is taken, the path exists, the name is unknown, the right
+    ///   is missing.
+    /// - `is_invalid_argument` if it is no address; `is_server_gone`.
     #[doc(alias = "evhttp_bind_socket")]
     #[doc(alias = "evhttp_bind_socket_with_handle")]
-    pub fn bind(&self, address: &str, port: u16) -> Result<SocketAddr, Error> {
-        let mut refusal = None;
-        for address in (address, port).to_socket_addrs().map_err(Ours::Listen)? {
-            let server = Rc::downgrade(&self.inner);
-            match Listener::bind(&self.inner.handle, address, move |_, accepted| accept(&server, accepted)) {
-                Ok(listener) => {
-                    let bound = listener.local_address();
-                    self.keep(listener)?;
-                    return match bound? {
-                        Address::Ip(address) => Ok(address),
-                        _ => Ok(address),
-                    };
-                }
-                Err(error) => refusal = Some(error),
-            }
-        }
-        Err(match refusal {
-            Some(event_core::Error::Io(error)) => Ours::Listen(error).into(),
-            Some(error) => error.into(),
-            None => Ours::Listen(std::io::ErrorKind::AddrNotAvailable.into()).into(),
-        })
+    pub fn bind(&self, address: impl ToAddress) -> Result<Listener, Error> {
+        self.bind_with(&ListenerOptions::new(), address)
     }
 
-    /// Listens on a unix-domain socket at `path`, which must not exist; it is removed when the server stops listening.
+    /// Listens on one more address, with options of the listener's.
     ///
     /// # Errors
-    /// - `is_ours`, with the system's error as source.
-    #[doc(alias = "evhttp_bind_listener")]
-    pub fn bind_unix(&self, path: impl AsRef<Path>) -> Result<(), Error> {
-        let server = Rc::downgrade(&self.inner);
-        let bound =
-            Listener::bind_unix(&self.inner.handle, path, move |_, accepted| accept(&server, accepted));
-        match bound {
-            Ok(listener) => self.keep(listener),
-            Err(event_core::Error::Io(error)) => Err(Ours::Listen(error).into()),
-            Err(error) => Err(error.into()),
-        }
+    /// As [`bind`](Self::bind).
+    pub fn bind_with(&self, options: &ListenerOptions, address: impl ToAddress) -> Result<Listener, Error> {
+        self.keep(options.bind(&self.inner.handle, address, self.acceptor()))
     }
 
-    fn keep(&self, listener: Listener) -> Result<(), Error> {
+    /// Listens on a socket that was made elsewhere, such as one of [`event_core::listen_fds`]: see [`Listener::from_fd`].
+    ///
+    /// # Errors
+    /// - `is_ours`, with the system's error as source, if it cannot listen; `is_server_gone`.
+    #[doc(alias = "evhttp_accept_socket")]
+    #[doc(alias = "evhttp_accept_socket_with_handle")]
+    pub fn accept_socket(&self, fd: impl Into<OwnedFd>) -> Result<Listener, Error> {
+        self.keep(Listener::from_fd(&self.inner.handle, fd, self.acceptor()))
+    }
+
+    /// Serves what a listener accepts from here on, and frees it with the server. Its callback is replaced.
+    ///
+    /// # Errors
+    /// - `is_server_gone`; the listener is freed.
+    #[doc(alias = "evhttp_bind_listener")]
+    pub fn bind_listener(&self, listener: Listener) -> Result<(), Error> {
+        listener.set_cb(self.acceptor());
+        self.keep(Ok(listener)).map(|_| ())
+    }
+
+    fn acceptor(&self) -> impl FnMut(&Listener, Accepted) + 'static {
+        let server = Rc::downgrade(&self.inner);
+        move |_, accepted| accept(&server, accepted)
+    }
+
+    fn keep(&self, listener: Result<Listener, event_core::Error>) -> Result<Listener, Error> {
+        let listener = listener.map_err(|error| match error {
+            event_core::Error::Io(error) => Ours::Listen(error).into(),
+            event_core::Error::Invalid(why) => Caller::Address(why).into(),
+            error => Error::from(error),
+        })?;
         if self.inner.gone.get() || self.inner.stopping.get() {
             listener.free();
             return Err(Ours::ServerGone.into());
         }
-        self.inner.listeners.borrow_mut().push(listener);
-        Ok(())
+        let mut listeners = self.inner.listeners.borrow_mut();
+        // Those that the program has freed are of no use any more.
+        listeners.retain(|listener| listener.fd().is_some());
+        listeners.push(listener.clone());
+        Ok(listener)
     }
 
     /// Where the server listens.
