@@ -32,6 +32,7 @@
 //! | answer piece by piece, as fast as the client reads | [`Request::send_reply_start`], [`Reply`] |
 //! | answer from another thread | [`Request::defer`], [`Deferred`] |
 //! | hear that the client has left, or that the answer has | [`Request::on_client_gone`], [`Request::on_complete`] |
+//! | take a target, a URI or a query apart, decode and encode, escape HTML | [`Request::uri`], [`Request::query_pairs`], [`Uri`], [`uridecode`], [`uriencode`], [`htmlescape`] |
 //! | bound sizes and times | [`Limits`], [`Server::set_limits`], [`Server::set_max_connections`] |
 //! | stop | [`Server::shutdown`], [`Server::free`] |
 //!
@@ -62,8 +63,13 @@ mod head;
 mod limits;
 mod parse;
 mod server;
+mod uri;
 
 pub use error::Error;
 pub use head::{HeaderValue, Headers, Method, MethodSet, Version};
 pub use limits::Limits;
 pub use server::{Completion, Deferred, DeferredReply, Gone, HandlerReturn, Reply, Request, Server};
+pub use uri::{
+    Plus, QueryFlags, QueryPair, Uri, UriFlags, decode_uri, encode_uri, htmlescape, parse_query_str,
+    query_pairs, uridecode, uridecode_str, uriencode,
+};

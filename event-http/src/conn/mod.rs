@@ -29,6 +29,8 @@ pub(crate) use queue::{Advance, Exchange, Queue, Seq, State, Turn};
 pub(crate) struct Rules {
     pub(crate) limits: Limits,
     pub(crate) methods: MethodSet,
+    /// A target has nothing but what RFC 3986 allows.
+    pub(crate) strict_targets: bool,
 }
 
 /// What the bytes that were consumed amount to.
@@ -422,6 +424,7 @@ impl<B: Default> Conn<B> {
         let understood = parse::request_head(&input[..len], fields, &rules.methods, &mut head)
             .and_then(|()| framing::understand(&mut head))
             .and_then(|meaning| match rules.methods.contains(&head.method) {
+                true if rules.strict_targets && !head.is_target_strict() => Err(Peer::Target),
                 true => Ok(meaning),
                 false => Err(Peer::MethodNotAllowed),
             });

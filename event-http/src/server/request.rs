@@ -13,6 +13,7 @@ use crate::error::{Caller, Error, Ours};
 use crate::head::{HeaderValue, Headers, Method, RequestHead, Version};
 use crate::server::deferred::Deferred;
 use crate::server::{Completion, Gone, Hook};
+use crate::uri::{QueryPair, Uri, query_pairs};
 
 /// A whole request, to be answered once: at once, later from another callback, or from another thread.
 ///
@@ -80,6 +81,22 @@ impl Request {
     #[doc(alias = "evhttp_uri_get_query")]
     pub fn query(&self) -> Option<&str> {
         self.head().query()
+    }
+
+    /// The target in its parts. Scheme and host are those of an absolute target, and the host that of CONNECT; for the
+    /// host of other requests see [`host`](Request::host).
+    #[doc(alias = "evhttp_request_get_evhttp_uri")]
+    pub fn uri(&self) -> Uri {
+        let target = self.target();
+        let absolute = if target.starts_with('/') { None } else { target.split_once("://") };
+        let scheme = absolute.map(|(scheme, _)| scheme);
+        let has_host = scheme.is_some() || *self.method() == Method::CONNECT;
+        Uri::of_target(scheme, self.host().filter(|_| has_host), self.path(), self.query())
+    }
+
+    /// The pairs of the query, decoded: see [`query_pairs`].
+    pub fn query_pairs(&self) -> impl Iterator<Item = QueryPair<'_>> + Clone {
+        query_pairs(self.query().unwrap_or_default())
     }
 
     /// The version of HTTP that the client speaks.
