@@ -136,11 +136,12 @@ fn a_thread_answers_and_the_connection_goes_on() {
 
 #[test]
 fn a_thread_streams() {
+    const PIECES: u32 = tests::few_under_miri(100, 10);
     each_web(|web| {
         let (client, token) = out(web);
         let worker = thread::spawn(move || {
             let reply = token.send_reply_start(200, None).unwrap();
-            for n in 0..100 {
+            for n in 0..PIECES {
                 reply.chunk(format!("{n},")).unwrap();
             }
             assert!(!reply.is_gone());
@@ -149,7 +150,7 @@ fn a_thread_streams() {
         web.until(&client, |got, _| answers(got, &[]).is_some_and(|(all, _)| all.len() == 1));
         worker.join().unwrap();
         let (all, left) = answers(&client.bytes(), &[]).unwrap();
-        let body: String = (0..100).map(|n| format!("{n},")).collect();
+        let body: String = (0..PIECES).map(|n| format!("{n},")).collect();
         assert_eq!((all[0].2.as_slice(), left), (body.as_bytes(), 0));
         assert!(!client.is_ended());
     });
@@ -275,6 +276,7 @@ fn a_deferred_request_keeps_the_loop_running_until_it_is_answered() {
 
 #[test]
 fn many_are_out_at_once_and_each_client_gets_its_own_answer() {
+    const CLIENTS: usize = tests::few_under_miri(25, 4);
     each_web(|web| {
         let (sender, tokens) = channel::<(String, Deferred)>();
         web.server.set_gencb(move |req: Request| {
@@ -285,14 +287,14 @@ fn many_are_out_at_once_and_each_client_gets_its_own_answer() {
             let mut batch = Vec::new();
             for token in tokens {
                 batch.push(token);
-                if batch.len() == 50 {
+                if batch.len() == 2 * CLIENTS {
                     while let Some((path, token)) = batch.pop() {
                         token.send_reply(200, None, path).unwrap();
                     }
                 }
             }
         });
-        let clients: Vec<Client> = (0..25).map(|_| web.client()).collect();
+        let clients: Vec<Client> = (0..CLIENTS).map(|_| web.client()).collect();
         for (n, client) in clients.iter().enumerate() {
             let both = format!("GET /{n}a HTTP/1.1\r\nHost: a\r\n\r\nGET /{n}b HTTP/1.1\r\nHost: a\r\n\r\n");
             client.write(both.as_bytes());

@@ -37,11 +37,12 @@ fn connect(bed: &Bed, listener: &Listener, n: usize) -> Vec<Peer> {
 
 #[test]
 fn every_connection_is_accepted_with_its_address() {
+    const COUNT: usize = tests::few_under_miri(150, 20);
     each_backend(|bed| {
         let mut base = bed.base();
         let (listener, kept) = keeper(&base);
-        let peers = connect(bed, &listener, 150);
-        bed.run_until(&mut base, || kept.borrow().len() == 150);
+        let peers = connect(bed, &listener, COUNT);
+        bed.run_until(&mut base, || kept.borrow().len() == COUNT);
         for accepted in kept.borrow_mut().drain(..) {
             assert!(
                 matches!(accepted.address(), Address::Ip(ip) if ip.ip() == local().ip() && ip.port() != 0)
@@ -240,16 +241,17 @@ fn single_connections_cost_one_accept_and_a_burst_one_more() {
 
 #[test]
 fn a_burst_does_not_hold_up_the_others() {
+    const BURST: usize = tests::few_under_miri(300, 140);
     each_seed(|bed| {
         let mut base = bed.base();
         let (listener, kept) = keeper(&base);
-        let _peers = connect(bed, &listener, 300);
+        let _peers = connect(bed, &listener, BURST);
         let most = Rc::new(Cell::new(0));
         let (largest, kept_now, last) = (most.clone(), kept.clone(), Cell::new(0));
         bed.run_until(&mut base, || {
             let n = kept_now.borrow().len();
             largest.set(largest.get().max(n - last.replace(n)));
-            n == 300
+            n == BURST
         });
         assert!(most.get() <= 64 * 2, "{}", most.get());
     });
@@ -267,7 +269,7 @@ fn without_descriptors_accepting_rests_and_is_told_once_until_it_works_again() {
             assert!(listener.is_enabled());
             log.push(format!("{}", error.raw_os_error().unwrap()));
         });
-        let _peers = connect(bed, &listener, 3);
+        let mut peers = connect(bed, &listener, 3);
         for _ in 0..2 {
             sim.set_open_file_limit(sim.open_fds().len() + 3 - 1);
             let (waits, accepts) = (sim.calls()[Call::Wait], sim.calls()[Call::Accept]);
@@ -285,8 +287,7 @@ fn without_descriptors_accepting_rests_and_is_told_once_until_it_works_again() {
             bed.pass(&mut base, 100 * MS);
             assert!(kept.borrow().len() > had);
             kept.borrow_mut().clear();
-            let more = connect(bed, &listener, 1);
-            std::mem::forget(more);
+            peers.extend(connect(bed, &listener, 1));
         }
     });
 }

@@ -211,7 +211,7 @@ fn judge(sim: &Sim, faults: &Faults, unix: bool, harmless: bool, what: &str) -> 
 
 #[test]
 fn whatever_call_fails_the_bytes_arrive_or_the_program_is_told() {
-    for unix in [false, true] {
+    for unix in [false, true].into_iter().take(tests::few_under_miri(2, 1)) {
         let clean = Faults::new();
         let adds = judge(&Sim::new(1), &clean, unix, true, "no fault").adds;
         assert_eq!(adds.len(), 3);
@@ -230,7 +230,7 @@ fn whatever_call_fails_the_bytes_arrive_or_the_program_is_told() {
             for &errno in &errnos[..tests::few_under_miri(errnos.len(), 1)] {
                 // A refusal, or a client that has gone, is nobody's loss.
                 let harmless = matches!(errno, libc::EAGAIN | libc::ECONNABORTED);
-                for &nth in times.iter().step_by(tests::few_under_miri(1, 5)) {
+                for &nth in times.iter().step_by(tests::few_under_miri(1, 50)) {
                     let faults = Faults::new();
                     faults.fail(call, nth, errno);
                     let what = format!("{call:?} {nth} fails with {errno}");
@@ -249,13 +249,14 @@ fn whatever_call_fails_the_bytes_arrive_or_the_program_is_told() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of turns each")]
 fn whatever_call_moves_less_nobody_notices() {
     let clean = Faults::new();
     scenario(&Sim::new(1), &clean, false);
     for call in Call::ALL.into_iter().filter(|call| call.moves_bytes()) {
-        for nth in (1..=clean.count(call)).step_by(tests::few_under_miri(1, 5)) {
+        for nth in 1..=clean.count(call) {
             let lengths = [1, 2, 100, MESSAGE.len() - 1, MESSAGE.len(), MESSAGE.len() + 1];
-            for bytes in lengths.into_iter().step_by(tests::few_under_miri(1, 3)) {
+            for bytes in lengths {
                 let faults = Faults::new();
                 faults.cut(call, nth, bytes);
                 judge(&Sim::new(1), &faults, false, true, &format!("{call:?} {nth} moves {bytes}"));
@@ -265,8 +266,9 @@ fn whatever_call_moves_less_nobody_notices() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of turns each")]
 fn luck_does_not_matter() {
-    for seed in 1..=tests::few_under_miri(50, 2) {
+    for seed in 1..=50 {
         let sim = Sim::new(seed);
         sim.set_cuts(true);
         sim.set_send_buffer(1 + (seed as usize * 37) % 3000);

@@ -361,7 +361,7 @@ fn a_buffer_is_a_byte_string_whatever_is_done_to_it() {
 fn a_transfer_through_many_buffers_copies_no_large_piece() {
     let pool = Pool::new();
     let mut stages: Vec<Buffer> = (0..5).map(|_| Buffer::new()).collect();
-    stages[0].with_tail(MAX_CHUNK, &pool, |tail| tail.resize(MAX_CHUNK, b'x'));
+    stages[0].with_tail(MAX_CHUNK, &pool, |tail| tail.extend_from_slice(&[b'x'; MAX_CHUNK]));
     let at = stages[0].contiguous().as_ptr();
     for n in 1..stages.len() {
         let (from, to) = stages.split_at_mut(n);

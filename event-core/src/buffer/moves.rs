@@ -184,7 +184,7 @@ mod tests {
     /// A buffer of one own chunk: `len` bytes in memory of `capacity`.
     fn block(capacity: usize, len: usize) -> Buffer {
         let mut mem = Vec::with_capacity(capacity);
-        mem.resize(len, b'b');
+        mem.extend_from_slice(&vec![b'b'; len]);
         Buffer::from(mem)
     }
 

@@ -368,7 +368,8 @@ mod tests {
 
     #[test]
     fn more_fields_than_fit_the_stack_are_parsed_too() {
-        let fields = "A: b\r\n".repeat(1000);
-        assert_eq!(parsed(&format!("GET / HTTP/1.1\r\n{fields}\r\n")).map(|h| h.headers().len()), Ok(1000));
+        let count = few_under_miri(1000, 150);
+        let fields = "A: b\r\n".repeat(count);
+        assert_eq!(parsed(&format!("GET / HTTP/1.1\r\n{fields}\r\n")).map(|h| h.headers().len()), Ok(count));
     }
 }
