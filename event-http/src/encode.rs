@@ -68,6 +68,24 @@ pub(crate) struct ReplyHead<'a> {
     pub(crate) headers: &'a Headers,
 }
 
+/// An error answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ErrorReply<'a> {
+    /// 200 to 999.
+    pub(crate) status: u16,
+    /// Stands both in the status line, unless it has control characters, and, escaped, in the page.
+    pub(crate) reason: Option<&'a str>,
+    /// For 405, which must list the methods (RFC 9110 section 15.5.6).
+    pub(crate) allow: Option<&'a MethodSet>,
+}
+
+impl ErrorReply<'_> {
+    /// The standard answer of that status.
+    pub(crate) fn of(status: u16) -> ErrorReply<'static> {
+        ErrorReply { status, reason: None, allow: None }
+    }
+}
+
 /// Appends the head of an answer to `out`.
 ///
 /// The order is evhttp's: status line, the program's fields as they were added, Transfer-Encoding, Date,
@@ -197,20 +215,9 @@ fn plan(to: ReplyTo, status: u16, payload: Payload, given: Option<u64>) -> (Opti
     }
 }
 
-/// Appends a whole error answer as `evhttp_send_error` makes it: it always closes, and `reason` stands both in the
-/// status line and, escaped, in the page.
-///
-/// `allow` is for 405, which must list the methods (RFC 9110 section 15.5.6). A `reason` with control characters is
-/// left out of the status line.
-#[doc(alias = "evhttp_send_error")]
-pub(crate) fn error_reply(
-    out: &mut Vec<u8>,
-    asked: Asked,
-    status: u16,
-    reason: Option<&str>,
-    allow: Option<&MethodSet>,
-    date: &DateLine,
-) {
+/// Appends a whole error answer as `evhttp_send_error` makes it: it always closes.
+pub(crate) fn error_reply(out: &mut Vec<u8>, asked: Asked, error: &ErrorReply<'_>, date: &DateLine) {
+    let ErrorReply { status, reason, allow } = *error;
     let phrase = reason.filter(|reason| token::is_field_text(reason.as_bytes()));
     push_status_line(out, status, phrase);
     out.extend_from_slice(b"Content-Type: text/html\r\nConnection: close\r\n");
@@ -488,7 +495,7 @@ mod tests {
         allow: Option<&MethodSet>,
     ) -> (String, String) {
         let mut out = Vec::new();
-        error_reply(&mut out, asked, status, reason, allow, DATE);
+        error_reply(&mut out, asked, &ErrorReply { status, reason, allow }, DATE);
         let text = String::from_utf8(out).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         (head.replace("\r\n", "|"), body.to_string())

@@ -75,10 +75,12 @@ pub(crate) enum Caller {
     BodyTooShort,
     ContentLength,
     HeadersTooLarge,
+    HostTaken,
     /// The answer came after the client had left.
     LateReply,
     Name,
     PathTaken,
+    Pattern,
     Reason,
     ReplyEnded,
     Status,
@@ -136,7 +138,12 @@ impl Error {
         matches!(
             self.kind,
             Kind::Caller(
-                Caller::ContentLength | Caller::Name | Caller::Reason | Caller::Status | Caller::Value
+                Caller::ContentLength
+                    | Caller::Name
+                    | Caller::Pattern
+                    | Caller::Reason
+                    | Caller::Status
+                    | Caller::Value
             )
         )
     }
@@ -201,9 +208,11 @@ impl Error {
                 Caller::BodyTooShort => "less body than the content-length says",
                 Caller::ContentLength => "content-length of a reply is not a number",
                 Caller::HeadersTooLarge => "headers do not fit 32 bits",
+                Caller::HostTaken => "there is a virtual host of that pattern already",
                 Caller::LateReply => "the client left before the reply",
                 Caller::Name => "header name is not a token",
                 Caller::PathTaken => "the path has a handler already",
+                Caller::Pattern => "not a pattern of paths",
                 Caller::Reason => "reason phrase has a control character",
                 Caller::ReplyEnded => "the reply has ended",
                 Caller::Status => "status code is not one of an answer",

@@ -64,4 +64,7 @@ mod server;
 pub use error::Error;
 pub use head::{HeaderValue, Headers, Method, MethodSet, Version};
 pub use limits::Limits;
-pub use server::{Completion, Deferred, DeferredReply, Gone, HandlerReturn, Reply, Request, Server};
+pub use server::{
+    BoundSocket, Completion, Deferred, DeferredReply, Gone, HandlerReturn, Overload, Reply, Request, Server,
+    VirtualHost,
+};

@@ -6,7 +6,7 @@ use event_core::Buffer;
 
 use super::{Connection, ROOM, Stage};
 use crate::conn::{Advance, Seq, State, Turn};
-use crate::encode::{self, Automatic, Delivery, Mode, Payload, ReplyHead};
+use crate::encode::{self, Automatic, Delivery, ErrorReply, Mode, Payload, ReplyHead};
 use crate::error::{Caller, Error};
 use crate::head::Headers;
 use crate::server::Progress;
@@ -160,12 +160,7 @@ impl Connection {
     }
 
     /// An error page; the connection ends behind it.
-    pub(crate) fn reply_error(
-        self: &Rc<Self>,
-        seq: Seq,
-        status: u16,
-        reason: Option<&str>,
-    ) -> Result<(), Error> {
+    pub(crate) fn reply_error(self: &Rc<Self>, seq: Seq, error: &ErrorReply<'_>) -> Result<(), Error> {
         self.check()?;
         let to = {
             let core = self.core.borrow();
@@ -177,11 +172,10 @@ impl Connection {
         };
         if let Some(to) = to {
             let rules = self.server.rules();
-            let allow = (status == 405).then_some(&rules.methods);
+            let allow = error.allow.or((error.status == 405).then_some(&rules.methods));
+            let error = ErrorReply { allow, ..*error };
             self.append(seq, HEAD_ROOM, |out| {
-                self.server.with_date(|date| {
-                    encode::error_reply(out, to.asked, status, reason, allow, date);
-                });
+                self.server.with_date(|date| encode::error_reply(out, to.asked, &error, date));
             })?;
             let delivery = Delivery { mode: Mode::Nothing, close: true };
             self.core.borrow_mut().start_reply(seq, delivery, self.server.handle.elapsed())?;

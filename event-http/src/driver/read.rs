@@ -6,7 +6,7 @@ use event_core::{Buffer, BufferGuard, Direction};
 
 use super::{Connection, Incoming, ROOM, Stage};
 use crate::conn::{Rules, Seq, Step};
-use crate::encode;
+use crate::encode::{self, ErrorReply};
 use crate::error::Error;
 use crate::server::Request;
 
@@ -155,7 +155,7 @@ impl Connection {
             return;
         };
         log::debug!("{status} to {:?}: {error}", self.peer());
-        let _ = self.reply_error(seq, status, None);
+        let _ = self.reply_error(seq, &ErrorReply::of(status));
     }
 
     /// Input after the last answer.

@@ -1,41 +1,40 @@
 //! `Server`: listens, keeps the connections, and finds the handler for each request.
 
+mod bound;
 mod deferred;
 mod hook;
+mod pattern;
 mod request;
 mod routes;
+mod routing;
+mod site;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::Path;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::time::Duration;
 
-use event_core::{Accepted, Address, BufferEvent, EventId, Listener, LoopHandle, Owned, Ready};
+use event_core::{EventId, LoopHandle, Owned, Ready};
 use slab::Slab;
 
 use crate::conn::Rules;
 use crate::date::{DateCache, DateLine};
 use crate::driver::Connection;
 use crate::encode::DEFAULT_CONTENT_TYPE;
-use crate::error::{Caller, Error, Ours};
+use crate::error::Error;
 use crate::head::{HeadPool, Headers, MethodSet};
 use crate::limits::Limits;
 
+use bound::FactorySlot;
+pub use bound::{BoundSocket, Overload};
 use deferred::Desk;
 pub use deferred::{Deferred, DeferredReply};
 pub use hook::{Completion, Gone};
 pub(crate) use hook::{Hook, Progress, RoomCallback, guarded};
 pub use request::{Reply, Request};
 pub use routes::HandlerReturn;
-use routes::{Handler, Routes};
-
-/// Descriptors that the server leaves to the program: logs, files, a database.
-const SPARE_FILES: usize = 64;
-
-/// So many clients above the bound are told 503; those above that are closed without a word.
-const REFUSED_AT_ONCE: usize = 32;
+use site::Site;
+pub use site::VirtualHost;
 
 /// An HTTP server: libevent's `evhttp`.
 ///
@@ -67,12 +66,15 @@ pub(crate) struct Inner {
     date: RefCell<DateCache>,
     /// The field that answers with a body get if they lack it.
     content_type: RefCell<Option<Rc<Headers>>>,
-    gencb: RefCell<Option<Rc<Handler>>>,
-    routes: RefCell<Routes>,
-    listeners: RefCell<Vec<Listener>>,
+    site: Rc<Site>,
+    listeners: RefCell<Vec<BoundSocket>>,
+    factory: FactorySlot,
     connections: RefCell<Slab<Rc<Connection>>>,
     /// `None`: the open-file limit less a reserve.
     max_connections: Cell<Option<usize>>,
+    overload: Cell<Overload>,
+    /// Listeners rest because there are too many connections.
+    waiting: Cell<bool>,
     /// Hooks of requests whose connection ended inside a call of the program's: they run in the next turn.
     queued: RefCell<Vec<(Hook, Completion)>>,
     stopping: Cell<bool>,
@@ -94,11 +96,13 @@ impl Server {
             rules: RefCell::default(),
             date: RefCell::new(DateCache::new()),
             content_type: RefCell::new(None),
-            gencb: RefCell::new(None),
-            routes: RefCell::default(),
+            site: Rc::default(),
             listeners: RefCell::default(),
+            factory: FactorySlot::default(),
             connections: RefCell::default(),
             max_connections: Cell::new(None),
+            overload: Cell::default(),
+            waiting: Cell::new(false),
             queued: RefCell::default(),
             stopping: Cell::new(false),
             gone: Cell::new(false),
@@ -107,6 +111,10 @@ impl Server {
         let server = Server { inner };
         server.set_default_content_type(Some(DEFAULT_CONTENT_TYPE))?;
         Ok(server)
+    }
+
+    pub(crate) fn of(inner: &Rc<Inner>) -> Server {
+        Server { inner: inner.clone() }
     }
 
     /// Makes a server and listens.
@@ -123,115 +131,6 @@ impl Server {
                 Err(error)
             }
         }
-    }
-
-    /// Listens on one more address, given as a number or a name, and returns it with the port that the system chose if
-    /// `port` is 0. A name is looked up before this returns; the first of its addresses that can be had is taken.
-    ///
-    /// # Errors
-    /// - `is_ours`, with the system's error as source: the port is taken, the name is unknown, the right is missing.
-    #[doc(alias = "evhttp_bind_socket")]
-    #[doc(alias = "evhttp_bind_socket_with_handle")]
-    pub fn bind(&self, address: &str, port: u16) -> Result<SocketAddr, Error> {
-        let mut refusal = None;
-        for address in (address, port).to_socket_addrs().map_err(Ours::Listen)? {
-            let server = Rc::downgrade(&self.inner);
-            match Listener::bind(&self.inner.handle, address, move |_, accepted| accept(&server, accepted)) {
-                Ok(listener) => {
-                    let bound = listener.local_address();
-                    self.keep(listener)?;
-                    return match bound? {
-                        Address::Ip(address) => Ok(address),
-                        _ => Ok(address),
-                    };
-                }
-                Err(error) => refusal = Some(error),
-            }
-        }
-        Err(match refusal {
-            Some(event_core::Error::Io(error)) => Ours::Listen(error).into(),
-            Some(error) => error.into(),
-            None => Ours::Listen(std::io::ErrorKind::AddrNotAvailable.into()).into(),
-        })
-    }
-
-    /// Listens on a unix-domain socket at `path`, which must not exist; it is removed when the server stops listening.
-    ///
-    /// # Errors
-    /// - `is_ours`, with the system's error as source.
-    #[doc(alias = "evhttp_bind_listener")]
-    pub fn bind_unix(&self, path: impl AsRef<Path>) -> Result<(), Error> {
-        let server = Rc::downgrade(&self.inner);
-        let bound =
-            Listener::bind_unix(&self.inner.handle, path, move |_, accepted| accept(&server, accepted));
-        match bound {
-            Ok(listener) => self.keep(listener),
-            Err(event_core::Error::Io(error)) => Err(Ours::Listen(error).into()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn keep(&self, listener: Listener) -> Result<(), Error> {
-        if self.inner.gone.get() || self.inner.stopping.get() {
-            listener.free();
-            return Err(Ours::ServerGone.into());
-        }
-        self.inner.listeners.borrow_mut().push(listener);
-        Ok(())
-    }
-
-    /// Where the server listens.
-    #[doc(alias = "evhttp_foreach_bound_socket")]
-    pub fn addresses(&self) -> Vec<Address> {
-        self.inner.listeners.borrow().iter().filter_map(|listener| listener.local_address().ok()).collect()
-    }
-
-    /// Serves a stream that was made elsewhere: one end of a pair, an inherited socket. The server owns it from here
-    /// on; its callbacks are replaced.
-    pub fn serve(&self, stream: BufferEvent) {
-        let peer = stream.peer_address().unwrap_or(Address::Unix(None));
-        self.inner.take(stream, peer);
-    }
-
-    /// Sets the handler of every path that has none of its own; without it such requests get 404. Replaces the one
-    /// that was there.
-    ///
-    /// A handler that panics is logged and the client gets 500; the handler stays.
-    #[doc(alias = "evhttp_set_gencb")]
-    pub fn set_gencb<R: HandlerReturn>(&self, handler: impl FnMut(Request) -> R + 'static) {
-        let handler = Handler::new(handler);
-        let old = if self.inner.gone.get() { Some(handler) } else { self.inner.gencb.replace(Some(handler)) };
-        drop(old);
-    }
-
-    /// Sets the handler of one path, compared byte by byte after percent-decoding and without the query.
-    ///
-    /// # Errors
-    /// - `is_caller` if the path has a handler already.
-    /// - `is_server_gone`.
-    #[doc(alias = "evhttp_set_cb")]
-    pub fn set_cb<R: HandlerReturn>(
-        &self,
-        path: &str,
-        handler: impl FnMut(Request) -> R + 'static,
-    ) -> Result<(), Error> {
-        let handler = Handler::new(handler);
-        if self.inner.gone.get() {
-            drop(handler);
-            return Err(Ours::ServerGone.into());
-        }
-        let inserted = self.inner.routes.borrow_mut().insert(path, handler);
-        inserted.map_err(|refused| {
-            drop(refused);
-            Caller::PathTaken.into()
-        })
-    }
-
-    /// Takes the handler of a path away; false if it had none.
-    #[doc(alias = "evhttp_del_cb")]
-    pub fn del_cb(&self, path: &str) -> bool {
-        let old = self.inner.routes.borrow_mut().remove(path);
-        old.is_some()
     }
 
     /// Sets the limits for requests read from now on.
@@ -268,18 +167,6 @@ impl Server {
         }
         self.inner.content_type.replace(field);
         Ok(())
-    }
-
-    /// Bounds how many connections are served at once; one more gets 503. `None` is the open-file limit less 64.
-    #[doc(alias = "evhttp_set_max_connections")]
-    pub fn set_max_connections(&self, max: Option<usize>) {
-        self.inner.max_connections.set(max);
-    }
-
-    /// How many connections there are.
-    #[doc(alias = "evhttp_get_connection_count")]
-    pub fn connection_count(&self) -> usize {
-        self.inner.connections.borrow().len()
     }
 
     /// Stops gracefully: no new connections; idle ones are closed; answers that are out are finished with
@@ -332,64 +219,7 @@ impl fmt::Debug for Server {
     }
 }
 
-fn accept(server: &Weak<Inner>, accepted: Accepted) {
-    let Some(server) = server.upgrade() else { return };
-    let peer = accepted.address().clone();
-    server.take(accepted.into_stream(), peer);
-}
-
 impl Inner {
-    /// Serves a stream, or refuses it when there are too many.
-    fn take(self: &Rc<Self>, stream: BufferEvent, peer: Address) {
-        let count = self.connections.borrow().len();
-        let most = self
-            .max_connections
-            .get()
-            .unwrap_or_else(|| self.handle.open_file_limit().saturating_sub(SPARE_FILES).max(1));
-        if self.gone.get() || self.stopping.get() || count >= most.saturating_add(REFUSED_AT_ONCE) {
-            stream.free();
-            return;
-        }
-        if let Some(connection) = Connection::start(self, stream, peer)
-            && count >= most
-        {
-            connection.refuse(&Ours::TooManyConnections.into());
-        }
-    }
-
-    /// Hands a request to its handler.
-    pub(crate) fn serve(&self, request: Request) {
-        let handler = match self.route(request.path()) {
-            Ok(handler) => handler,
-            Err(status) => {
-                let _ = request.send_error(status, None);
-                return;
-            }
-        };
-        match handler {
-            Some(handler) => handler.call(request),
-            None => {
-                let _ = request.send_error(404, None);
-            }
-        }
-    }
-
-    /// The handler of a path, or the status of a path that has none because it cannot be one.
-    fn route(&self, path: &str) -> Result<Option<Rc<Handler>>, u16> {
-        if memchr::memmem::find(path.as_bytes(), b"%00").is_some() {
-            // Whoever takes paths for C strings would see another one.
-            return Err(400);
-        }
-        let routes = self.routes.borrow();
-        if !routes.is_empty() {
-            let decoded: std::borrow::Cow<'_, [u8]> = percent_encoding::percent_decode_str(path).into();
-            if let Some(handler) = routes.find(&decoded) {
-                return Ok(Some(handler));
-            }
-        }
-        Ok(self.gencb.borrow().clone())
-    }
-
     pub(crate) fn rules(&self) -> Rc<Rules> {
         self.rules.borrow().clone()
     }
@@ -422,6 +252,9 @@ impl Inner {
     pub(crate) fn remove(&self, key: u32) {
         let connection = self.connections.borrow_mut().try_remove(key as usize);
         drop(connection);
+        if self.waiting.get() {
+            self.settle_listeners();
+        }
     }
 
     fn all_connections(&self) -> Vec<Rc<Connection>> {
@@ -449,25 +282,18 @@ impl Inner {
         }
     }
 
-    fn stop_listening(&self) {
-        let listeners = self.listeners.take();
-        for listener in &listeners {
-            listener.free();
-        }
-        drop(listeners);
-    }
-
     fn free(&self) {
         if self.gone.replace(true) {
             return;
         }
-        self.stop_listening();
         // There is no second try: a Drop of the program's that panics must not leave the rest open.
+        guarded("a drop", || self.stop_listening());
+        guarded("a drop", || self.drop_factory());
         for connection in self.all_connections() {
             guarded("a drop", || connection.close(true));
         }
         let parked = self.desk.borrow_mut().close();
-        let handlers = (self.gencb.take(), self.routes.take());
+        let handlers = self.site.close();
         guarded("a drop", || drop((parked, handlers)));
         // The hooks of what was open run in the next turn; after them the loop lets go of this.
         if self.queued.borrow().is_empty()

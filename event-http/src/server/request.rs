@@ -8,11 +8,12 @@ use event_core::{Address, Buffer};
 
 use crate::conn::Seq;
 use crate::driver::Connection;
-use crate::encode::ReplyHead;
+use crate::encode::{ErrorReply, ReplyHead};
 use crate::error::{Caller, Error, Ours};
-use crate::head::{HeaderValue, Headers, Method, RequestHead, Version};
+use crate::head::{HeaderValue, Headers, Method, MethodSet, RequestHead, Version};
 use crate::server::deferred::Deferred;
-use crate::server::{Completion, Gone, Hook};
+use crate::server::pattern::Params;
+use crate::server::{Completion, Gone, Hook, Server};
 
 /// A whole request, to be answered once: at once, later from another callback, or from another thread.
 ///
@@ -41,6 +42,7 @@ pub struct Request {
     body: Buffer,
     trailers: Headers,
     reply_headers: Headers,
+    params: Option<Box<Params>>,
     answered: bool,
 }
 
@@ -54,7 +56,16 @@ impl Request {
     ) -> Request {
         connection.lend();
         let reply_headers = Headers::new();
-        Request { connection, seq, head: Some(head), body, trailers, reply_headers, answered: false }
+        Request {
+            connection,
+            seq,
+            head: Some(head),
+            body,
+            trailers,
+            reply_headers,
+            params: None,
+            answered: false,
+        }
     }
 
     /// The method.
@@ -80,6 +91,15 @@ impl Request {
     #[doc(alias = "evhttp_uri_get_query")]
     pub fn query(&self) -> Option<&str> {
         self.head().query()
+    }
+
+    /// What the path has for a name of the route's pattern, decoded; see [`Server::route`].
+    pub fn param(&self, name: &str) -> Option<&str> {
+        self.params.as_ref()?.get(name)
+    }
+
+    pub(crate) fn set_params(&mut self, params: Option<Box<Params>>) {
+        self.params = params;
     }
 
     /// The version of HTTP that the client speaks.
@@ -126,6 +146,12 @@ impl Request {
     #[doc(alias = "evhttp_connection_get_addr")]
     pub fn peer(&self) -> Address {
         self.connection.peer()
+    }
+
+    /// The server that it came to.
+    #[doc(alias = "evhttp_connection_get_server")]
+    pub fn server(&self) -> Server {
+        Server::of(self.connection.server())
     }
 
     /// The fields that the answer will have, in this order, before those that the server adds.
@@ -196,7 +222,13 @@ impl Request {
         let reason = reason.into();
         check_status(status)?;
         self.answered = true;
-        self.connection.reply_error(self.seq, status, reason)
+        self.connection.reply_error(self.seq, &ErrorReply { status, reason, allow: None })
+    }
+
+    /// Answers 405 with what would have been allowed.
+    pub(crate) fn send_not_allowed(mut self, allow: &MethodSet) -> Result<(), Error> {
+        self.answered = true;
+        self.connection.reply_error(self.seq, &ErrorReply { status: 405, reason: None, allow: Some(allow) })
     }
 
     /// Begins an answer of which the body comes in pieces: chunked for HTTP/1.1, up to the end of the connection for
@@ -246,7 +278,7 @@ impl Drop for Request {
         if let Some(head) = self.head.take() {
             self.connection.server().heads.borrow_mut().give(head);
         }
-        if !self.answered && self.connection.reply_error(self.seq, 500, None).is_ok() {
+        if !self.answered && self.connection.reply_error(self.seq, &ErrorReply::of(500)).is_ok() {
             log::warn!("500 to {:?}: {}", self.connection.peer(), Error::from(Ours::HandlerFailed));
         }
         self.connection.take_back();

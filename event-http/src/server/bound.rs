@@ -1,0 +1,344 @@
+//! The sockets that a server listens on, and what becomes of the connections that they accept.
+
+use std::cell::Cell;
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{OwnedFd, RawFd};
+use std::path::Path;
+use std::rc::{Rc, Weak};
+
+use event_core::{Accepted, Address, BufferEvent, Listener};
+
+use crate::driver::Connection;
+use crate::error::{Error, Ours};
+use crate::server::{Inner, Server, guarded};
+
+/// Descriptors that the server leaves to the program: logs, files, a database.
+const SPARE_FILES: usize = 64;
+
+/// So many clients above the bound are told 503; those above that are closed without a word.
+const REFUSED_AT_ONCE: usize = 32;
+
+/// What a server does with a client above [`Server::set_max_connections`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overload {
+    /// It is accepted, told 503 and closed; in a flood of them it is just closed.
+    #[default]
+    Refuse,
+    /// It waits in the kernel's queue until a connection has ended. An idle keep-alive connection holds its place until
+    /// [`Limits::idle_timeout`](crate::Limits::idle_timeout).
+    Wait,
+}
+
+/// Makes the stream of an accepted connection.
+type Factory = Box<dyn FnMut(BufferEvent) -> Option<BufferEvent>>;
+
+/// A factory's place. It is on loan while it runs.
+#[derive(Default)]
+pub(crate) struct FactorySlot(Cell<Option<Factory>>);
+
+impl FactorySlot {
+    fn set(&self, factory: Option<Factory>) {
+        let old = self.0.replace(factory);
+        drop(old);
+    }
+
+    /// The stream to serve, if there is a factory; `None` inside if it made none.
+    fn call(&self, stream: BufferEvent) -> Result<Option<BufferEvent>, BufferEvent> {
+        let Some(mut factory) = self.0.take() else { return Err(stream) };
+        let plain = stream.clone();
+        let mut made = None;
+        guarded("a stream factory", || made = factory(stream));
+        if made.is_none() {
+            // Never in the clear instead.
+            plain.free();
+        }
+        let old = self.0.replace(Some(factory));
+        if let Some(newer) = old {
+            // Set by the factory itself.
+            let old = self.0.replace(Some(newer));
+            drop(old);
+        }
+        Ok(made)
+    }
+}
+
+/// A socket that a server listens on: libevent's `evhttp_bound_socket`.
+///
+/// A clonable handle; dropping it changes nothing.
+#[derive(Clone)]
+#[doc(alias = "evhttp_bound_socket")]
+pub struct BoundSocket {
+    listener: Listener,
+    own: Rc<Own>,
+}
+
+/// What a server keeps beside a listener.
+#[derive(Default)]
+struct Own {
+    factory: FactorySlot,
+    /// The server has disabled it because of too many connections.
+    waits: Cell<bool>,
+}
+
+impl BoundSocket {
+    /// The listener. It is the server's: freeing it is [`Server::del_accept_socket`]'s.
+    #[doc(alias = "evhttp_bound_socket_get_listener")]
+    pub fn listener(&self) -> &Listener {
+        &self.listener
+    }
+
+    /// The listening socket; `None` once it is closed.
+    #[doc(alias = "evhttp_bound_socket_get_fd")]
+    pub fn fd(&self) -> Option<RawFd> {
+        self.listener.fd()
+    }
+
+    /// Where it listens, with the port that the system chose.
+    ///
+    /// # Errors
+    /// - `is_ours` if it is closed.
+    pub fn local_address(&self) -> Result<Address, Error> {
+        Ok(self.listener.local_address()?)
+    }
+
+    /// Sets what makes the streams of connections that this socket accepts; it wins over [`Server::set_bevcb`].
+    #[doc(alias = "evhttp_bound_set_bevcb")]
+    pub fn set_bevcb(&self, factory: impl FnMut(BufferEvent) -> Option<BufferEvent> + 'static) {
+        let factory: Factory = Box::new(factory);
+        // One that captures this socket is dropped with it, so it is not kept beyond.
+        self.own.factory.set(Some(factory).filter(|_| self.fd().is_some()));
+    }
+
+    fn is(&self, other: &BoundSocket) -> bool {
+        Rc::ptr_eq(&self.own, &other.own)
+    }
+
+    pub(crate) fn close(&self) {
+        self.listener.free();
+        self.own.factory.set(None);
+    }
+}
+
+impl fmt::Debug for BoundSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoundSocket").field("address", &self.listener.local_address().ok()).finish()
+    }
+}
+
+impl Server {
+    /// Listens on one more address, given as a number or a name, and returns it with the port that the system chose if
+    /// `port` is 0. A name is looked up before this returns; the first of its addresses that can be had is taken.
+    ///
+    /// # Errors
+    /// - `is_ours`, with the system's error as source: the port is taken, the name is unknown, the right is missing.
+    #[doc(alias = "evhttp_bind_socket")]
+    pub fn bind(&self, address: &str, port: u16) -> Result<SocketAddr, Error> {
+        let bound = self.bind_with_handle(address, port)?;
+        match bound.local_address()? {
+            Address::Ip(address) => Ok(address),
+            _ => Err(Ours::Listen(std::io::ErrorKind::AddrNotAvailable.into()).into()),
+        }
+    }
+
+    /// As [`bind`](Self::bind), and returns the socket.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    #[doc(alias = "evhttp_bind_socket_with_handle")]
+    pub fn bind_with_handle(&self, address: &str, port: u16) -> Result<BoundSocket, Error> {
+        let mut refusal = None;
+        for address in (address, port).to_socket_addrs().map_err(Ours::Listen)? {
+            let own = Rc::new(Own::default());
+            match Listener::bind(&self.inner.handle, address, self.inner.acceptor(&own)) {
+                Ok(listener) => return self.keep(listener, own),
+                Err(error) => refusal = Some(error),
+            }
+        }
+        Err(refusal.map_or_else(|| Ours::Listen(std::io::ErrorKind::AddrNotAvailable.into()).into(), refused))
+    }
+
+    /// Listens on a unix-domain socket at `path`, which must not exist; it is removed when the server stops listening.
+    ///
+    /// # Errors
+    /// - `is_ours`, with the system's error as source.
+    pub fn bind_unix(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let own = Rc::new(Own::default());
+        let listener = Listener::bind_unix(&self.inner.handle, path, self.inner.acceptor(&own));
+        self.keep(listener.map_err(refused)?, own).map(drop)
+    }
+
+    /// Takes over a socket that listens already: inherited, or made with options of the program's. It is closed when
+    /// the server stops listening.
+    ///
+    /// # Errors
+    /// - `is_ours` if the backend refuses it.
+    #[doc(alias = "evhttp_accept_socket")]
+    #[doc(alias = "evhttp_accept_socket_with_handle")]
+    pub fn accept_socket(&self, fd: impl Into<OwnedFd>) -> Result<BoundSocket, Error> {
+        let own = Rc::new(Own::default());
+        let listener = Listener::from_fd(&self.inner.handle, fd, self.inner.acceptor(&own));
+        self.keep(listener.map_err(refused)?, own)
+    }
+
+    /// Takes over a listener on the same loop; its accept callback is replaced.
+    ///
+    /// # Errors
+    /// - `is_server_gone` if the server was freed or stops; the listener is then freed as well.
+    #[doc(alias = "evhttp_bind_listener")]
+    pub fn bind_listener(&self, listener: Listener) -> Result<BoundSocket, Error> {
+        let own = Rc::new(Own::default());
+        listener.set_cb(self.inner.acceptor(&own));
+        self.keep(listener, own)
+    }
+
+    fn keep(&self, listener: Listener, own: Rc<Own>) -> Result<BoundSocket, Error> {
+        let bound = BoundSocket { listener, own };
+        if self.inner.gone.get() || self.inner.stopping.get() {
+            bound.close();
+            return Err(Ours::ServerGone.into());
+        }
+        self.inner.listeners.borrow_mut().push(bound.clone());
+        Ok(bound)
+    }
+
+    /// Stops listening on one socket and closes it; connections that it has accepted go on. False if it is none of
+    /// this server's.
+    #[doc(alias = "evhttp_del_accept_socket")]
+    pub fn del_accept_socket(&self, bound: &BoundSocket) -> bool {
+        let removed = {
+            let mut listeners = self.inner.listeners.borrow_mut();
+            let at = listeners.iter().position(|own| own.is(bound));
+            at.map(|at| listeners.remove(at))
+        };
+        let Some(removed) = removed else { return false };
+        removed.close();
+        true
+    }
+
+    /// The sockets it listens on.
+    #[doc(alias = "evhttp_foreach_bound_socket")]
+    pub fn bound_sockets(&self) -> Vec<BoundSocket> {
+        self.inner.listeners.borrow().clone()
+    }
+
+    /// Where the server listens.
+    pub fn addresses(&self) -> Vec<Address> {
+        self.bound_sockets().iter().filter_map(|bound| bound.local_address().ok()).collect()
+    }
+
+    /// Serves a stream that was made elsewhere: one end of a pair, an inherited socket. The server owns it from here
+    /// on; its callbacks are replaced.
+    pub fn serve(&self, stream: BufferEvent) {
+        let peer = stream.peer_address().unwrap_or(Address::Unix(None));
+        self.inner.take(stream, peer);
+    }
+
+    /// Sets what makes the streams of accepted connections: it gets the plain one and returns the one to serve, for
+    /// instance with TLS on it. If it returns `None`, or panics, the connection is closed: nothing is served in the
+    /// clear instead.
+    #[doc(alias = "evhttp_set_bevcb")]
+    pub fn set_bevcb(&self, factory: impl FnMut(BufferEvent) -> Option<BufferEvent> + 'static) {
+        let factory: Factory = Box::new(factory);
+        self.inner.factory.set(Some(factory).filter(|_| !self.inner.gone.get()));
+    }
+
+    /// Bounds how many connections are served at once; `None` is the open-file limit less 64. What becomes of one more
+    /// says [`set_overload`](Self::set_overload).
+    #[doc(alias = "evhttp_set_max_connections")]
+    pub fn set_max_connections(&self, max: Option<usize>) {
+        self.inner.max_connections.set(max);
+        self.inner.settle_listeners();
+    }
+
+    /// Sets what becomes of a client above the bound.
+    pub fn set_overload(&self, overload: Overload) {
+        self.inner.overload.set(overload);
+        self.inner.settle_listeners();
+    }
+
+    /// How many connections there are.
+    #[doc(alias = "evhttp_get_connection_count")]
+    pub fn connection_count(&self) -> usize {
+        self.inner.connections.borrow().len()
+    }
+}
+
+impl Inner {
+    /// What is called for each connection.
+    fn acceptor(self: &Rc<Self>, own: &Rc<Own>) -> impl FnMut(&Listener, Accepted) + use<> {
+        let (server, own): (Weak<Inner>, Rc<Own>) = (Rc::downgrade(self), own.clone());
+        move |_, accepted| {
+            let Some(server) = server.upgrade() else { return };
+            let peer = accepted.address().clone();
+            let stream = accepted.into_stream();
+            let made = own.factory.call(stream).or_else(|stream| server.factory.call(stream));
+            match made {
+                Ok(None) => {}
+                Ok(Some(stream)) | Err(stream) => server.take(stream, peer),
+            }
+        }
+    }
+
+    /// Serves a stream, or refuses it when there are too many.
+    fn take(self: &Rc<Self>, stream: BufferEvent, peer: Address) {
+        let count = self.connections.borrow().len();
+        let most = self.most_connections();
+        if self.gone.get() || self.stopping.get() || count >= most.saturating_add(REFUSED_AT_ONCE) {
+            stream.free();
+            return;
+        }
+        if let Some(connection) = Connection::start(self, stream, peer)
+            && count >= most
+        {
+            connection.refuse(&Ours::TooManyConnections.into());
+        }
+        if self.overload.get() == Overload::Wait {
+            self.settle_listeners();
+        }
+    }
+
+    fn most_connections(&self) -> usize {
+        self.max_connections
+            .get()
+            .unwrap_or_else(|| self.handle.open_file_limit().saturating_sub(SPARE_FILES).max(1))
+    }
+
+    /// Accepts, or waits, as the number of connections wants it.
+    pub(crate) fn settle_listeners(&self) {
+        let waits = self.overload.get() == Overload::Wait
+            && self.connections.borrow().len() >= self.most_connections();
+        if waits == self.waiting.get() {
+            return;
+        }
+        self.waiting.set(waits);
+        for bound in self.listeners.borrow().iter() {
+            if waits {
+                // One that the program has disabled stays so.
+                bound.own.waits.set(bound.listener.is_enabled());
+                bound.listener.disable();
+            } else if bound.own.waits.replace(false) {
+                bound.listener.enable();
+            }
+        }
+    }
+
+    pub(crate) fn stop_listening(&self) {
+        let bound = self.listeners.take();
+        // All of them first: what factories let go of is the program's, and may panic.
+        bound.iter().for_each(|bound| bound.listener.free());
+        bound.iter().for_each(BoundSocket::close);
+    }
+
+    /// Lets go of what makes streams.
+    pub(crate) fn drop_factory(&self) {
+        self.factory.set(None);
+    }
+}
+
+fn refused(error: event_core::Error) -> Error {
+    match error {
+        event_core::Error::Io(error) => Ours::Listen(error).into(),
+        error => error.into(),
+    }
+}
