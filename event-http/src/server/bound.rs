@@ -35,17 +35,27 @@ type Factory = Box<dyn FnMut(BufferEvent) -> Option<BufferEvent>>;
 
 /// A factory's place. It is on loan while it runs.
 #[derive(Default)]
-pub(crate) struct FactorySlot(Cell<Option<Factory>>);
+pub(crate) struct FactorySlot {
+    factory: Cell<Option<Factory>>,
+    /// None is kept any more: one that captures what it belongs to would keep that for ever.
+    closed: Cell<bool>,
+}
 
 impl FactorySlot {
-    fn set(&self, factory: Option<Factory>) {
-        let old = self.0.replace(factory);
+    fn set(&self, factory: Factory) {
+        let old = if self.closed.get() { Some(factory) } else { self.factory.replace(Some(factory)) };
         drop(old);
     }
 
-    /// The stream to serve, if there is a factory; `None` inside if it made none.
+    pub(crate) fn close(&self) {
+        self.closed.set(true);
+        let old = self.factory.take();
+        drop(old);
+    }
+
+    /// The stream to serve, `None` if the factory made none, or the plain one back if there is no factory.
     fn call(&self, stream: BufferEvent) -> Result<Option<BufferEvent>, BufferEvent> {
-        let Some(mut factory) = self.0.take() else { return Err(stream) };
+        let Some(mut factory) = self.factory.take() else { return Err(stream) };
         let plain = stream.clone();
         let mut made = None;
         guarded("a stream factory", || made = factory(stream));
@@ -53,11 +63,13 @@ impl FactorySlot {
             // Never in the clear instead.
             plain.free();
         }
-        let old = self.0.replace(Some(factory));
-        if let Some(newer) = old {
+        match self.factory.take() {
             // Set by the factory itself.
-            let old = self.0.replace(Some(newer));
-            drop(old);
+            Some(newer) => {
+                self.factory.set(Some(newer));
+                drop(factory);
+            }
+            None => self.set(factory),
         }
         Ok(made)
     }
@@ -105,9 +117,7 @@ impl BoundSocket {
     /// Sets what makes the streams of connections that this socket accepts; it wins over [`Server::set_bevcb`].
     #[doc(alias = "evhttp_bound_set_bevcb")]
     pub fn set_bevcb(&self, factory: impl FnMut(BufferEvent) -> Option<BufferEvent> + 'static) {
-        let factory: Factory = Box::new(factory);
-        // One that captures this socket is dropped with it, so it is not kept beyond.
-        self.own.factory.set(Some(factory).filter(|_| self.fd().is_some()));
+        self.own.factory.set(Box::new(factory));
     }
 
     fn is(&self, other: &BoundSocket) -> bool {
@@ -116,7 +126,7 @@ impl BoundSocket {
 
     pub(crate) fn close(&self) {
         self.listener.free();
-        self.own.factory.set(None);
+        self.own.factory.close();
     }
 }
 
@@ -239,8 +249,7 @@ impl Server {
     /// clear instead.
     #[doc(alias = "evhttp_set_bevcb")]
     pub fn set_bevcb(&self, factory: impl FnMut(BufferEvent) -> Option<BufferEvent> + 'static) {
-        let factory: Factory = Box::new(factory);
-        self.inner.factory.set(Some(factory).filter(|_| !self.inner.gone.get()));
+        self.inner.factory.set(Box::new(factory));
     }
 
     /// Bounds how many connections are served at once; `None` is the open-file limit less 64. What becomes of one more
@@ -328,11 +337,6 @@ impl Inner {
         // All of them first: what factories let go of is the program's, and may panic.
         bound.iter().for_each(|bound| bound.listener.free());
         bound.iter().for_each(BoundSocket::close);
-    }
-
-    /// Lets go of what makes streams.
-    pub(crate) fn drop_factory(&self) {
-        self.factory.set(None);
     }
 }
 

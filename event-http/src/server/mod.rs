@@ -288,7 +288,7 @@ impl Inner {
         }
         // There is no second try: a Drop of the program's that panics must not leave the rest open.
         guarded("a drop", || self.stop_listening());
-        guarded("a drop", || self.drop_factory());
+        guarded("a drop", || self.factory.close());
         for connection in self.all_connections() {
             guarded("a drop", || connection.close(true));
         }
