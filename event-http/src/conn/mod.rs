@@ -139,11 +139,14 @@ impl<B: Default> Conn<B> {
     /// `Paused` and `Closed`; after those when more bytes are there or [`advance`](Conn::advance) moved the queue.
     /// No byte after the consumed ones has any effect, except that [`Step::Continue`] is left out when bytes of the
     /// body are there already.
-    pub(crate) fn next(
+    ///
+    /// `max_body` bounds the body of the last request: it may change once its head is read.
+    pub(crate) fn next_within(
         &mut self,
         input: &[u8],
         now: Duration,
         rules: &Rules,
+        max_body: Option<u64>,
         pool: &mut HeadPool,
     ) -> (usize, Step) {
         let result = match self.reading {
@@ -151,12 +154,18 @@ impl<B: Default> Conn<B> {
             Reading::Ended => Ok((0, self.end(Headers::new(), now))),
             Reading::Closed => Ok((0, Step::Closed)),
             Reading::Held => Ok((0, Step::Paused)),
-            _ => self.read_body(input, now, &rules.limits),
+            _ => self.read_body(input, now, &rules.limits, max_body),
         };
         match result {
             Ok(done) => done,
             Err(peer) => (0, self.fail(peer, input)),
         }
+    }
+
+    /// As [`next_within`](Conn::next_within) with the bound of bodies that are held in memory.
+    #[cfg(test)]
+    fn next(&mut self, input: &[u8], now: Duration, rules: &Rules, pool: &mut HeadPool) -> (usize, Step) {
+        self.next_within(input, now, rules, rules.limits.max_body_bytes, pool)
     }
 
     /// When [`on_deadline`](Conn::on_deadline) is to be called at the latest; `None` while nothing is awaited from the
@@ -249,6 +258,60 @@ impl<B: Default> Conn<B> {
         self.is_in_body() && self.queue.last() == Some(seq)
     }
 
+    /// Whether bytes of a body are still to be read, its last chunk and trailers included.
+    pub(crate) fn is_in_body(&self) -> bool {
+        !matches!(self.reading, Reading::Closed | Reading::Ended | Reading::Head(_) | Reading::Held)
+    }
+
+    /// The body was not read for `pause`, because the program was not ready for it: its clocks stood still.
+    pub(crate) fn on_body_resumed(&mut self, pause: Duration, now: Duration) {
+        self.since = self.since.saturating_add(nanos(pause)).min(nanos(now));
+        self.last = nanos(now);
+    }
+
+    /// Whether an interim answer may be written for `seq` now: only to HTTP/1.1, and only before the answer.
+    ///
+    /// # Errors
+    /// - The client has left or the connection ends before this answer: `is_client_gone`.
+    /// - The answer was begun.
+    pub(crate) fn may_inform(&self, seq: Seq) -> Result<bool, Error> {
+        let exchange = self.queue.get(seq).ok_or(Caller::LateReply)?;
+        match exchange.state {
+            State::Waiting => Ok(exchange.to.version == Version::Http11),
+            State::Streaming(_) | State::Done => Err(Caller::ReplyEnded.into()),
+        }
+    }
+
+    /// The program has written a `100 Continue` for `seq` itself.
+    pub(crate) fn on_continued(&mut self, seq: Seq, now: Duration) {
+        if self.expect && self.is_unread(seq) {
+            self.start_body(now);
+        }
+    }
+
+    /// Records that the answer of `seq`, which is complete, hands the connection to another protocol: no byte behind
+    /// the request is read here any more.
+    ///
+    /// # Errors
+    /// - The client has left, or the connection ends before this answer: `is_client_gone`.
+    /// - The request did not offer it, or was not read to its end.
+    pub(crate) fn hand_over(&mut self, seq: Seq) -> Result<(), Error> {
+        let offered = self.may_hand_over(seq);
+        let exchange = self.queue.get_mut(seq).ok_or(Caller::LateReply)?;
+        if !offered {
+            return Err(Caller::NoUpgrade.into());
+        }
+        (exchange.state, exchange.hands_over) = (State::Done, true);
+        self.reading = Reading::Held;
+        Ok(())
+    }
+
+    /// Whether `seq` has offered another protocol and nothing behind it was read.
+    pub(crate) fn may_hand_over(&self, seq: Seq) -> bool {
+        let waits = matches!(self.reading, Reading::Held | Reading::Ended);
+        waits && self.upgrade && !self.close && self.queue.last() == Some(seq)
+    }
+
     /// Records that the head of an answer was written.
     ///
     /// A client that waits for `100 Continue` gets none any more: the clock of its body starts.
@@ -335,7 +398,7 @@ impl<B: Default> Conn<B> {
     pub(crate) fn advance(&mut self, now: Duration) -> Option<Advance<B>> {
         let advance = self.queue.advance()?;
         match &advance {
-            Advance::Last(_) => self.reading = Reading::Closed,
+            Advance::HandOver | Advance::Last(_) => self.reading = Reading::Closed,
             Advance::Empty => {
                 self.ahead = 0;
                 if self.reading == Reading::Held {
@@ -442,13 +505,20 @@ impl<B: Default> Conn<B> {
         self.received = 0;
         (self.close, self.expect, self.upgrade) = (meaning.close, meaning.expect_continue, meaning.upgrade);
         (self.blank, self.started) = (false, false);
-        let to = ReplyTo { asked: Asked::from(&head.method), version: head.version, close: meaning.close };
+        self.close |= limits.max_requests.is_some_and(|max| self.queue.opened() + 1 >= max);
+        let to = ReplyTo { asked: Asked::from(&head.method), version: head.version, close: self.close };
         let seq = self.queue.open(to);
         Ok((skipped + len, Step::Head { seq, head }))
     }
 
-    fn read_body(&mut self, input: &[u8], now: Duration, limits: &Limits) -> Result<(usize, Step), Peer> {
-        let max_body = limits.max_body_bytes.unwrap_or(u64::MAX);
+    fn read_body(
+        &mut self,
+        input: &[u8],
+        now: Duration,
+        limits: &Limits,
+        max_body: Option<u64>,
+    ) -> Result<(usize, Step), Peer> {
+        let max_body = max_body.unwrap_or(u64::MAX);
         if let Reading::Length(left) = self.reading
             && left > max_body.saturating_sub(self.received)
         {
@@ -567,10 +637,6 @@ impl<B: Default> Conn<B> {
             self.queue.open(ReplyTo { asked, version: Version::Http11, close: true })
         };
         Step::Fail { seq: Some(seq), error: peer.into() }
-    }
-
-    fn is_in_body(&self) -> bool {
-        !matches!(self.reading, Reading::Closed | Reading::Ended | Reading::Head(_) | Reading::Held)
     }
 
     /// Makes the last request the last of the connection.

@@ -271,7 +271,7 @@ impl Connection {
             }
             match advance {
                 None => break,
-                Some(Advance::Empty) => {}
+                Some(Advance::Empty | Advance::HandOver) => {}
                 Some(Advance::Turn(held)) => {
                     if !held.is_empty() {
                         let _ = self.send(held);
@@ -279,6 +279,7 @@ impl Connection {
                 }
                 Some(Advance::Last(rest)) => {
                     drop(rest);
+                    self.end_unread_body(front);
                     if self.stage.get() == Stage::Open {
                         self.stage.set(Stage::Closing);
                     }

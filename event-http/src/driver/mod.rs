@@ -3,6 +3,8 @@
 //! The only folder that knows both `BufferEvent` and `conn`. Nothing is borrowed while the program runs.
 
 mod answer;
+mod body;
+mod deadlines;
 mod hooks;
 mod read;
 
@@ -13,10 +15,10 @@ use std::time::Duration;
 
 use event_core::{Address, Buffer, BufferEvent, Callbacks, Direction, StreamEvent};
 
-use crate::conn::{Conn, Eof, Linger, Rules, Seq, Step, Turn};
+use crate::conn::{Conn, Eof, Linger, Seq, Turn};
 use crate::error::{Caller, Error, Ours};
-use crate::head::RequestHead;
-use crate::server::{Completion, Gone, Hook, Inner};
+use crate::head::{Headers, RequestHead};
+use crate::server::{BodyDue, BodyState, Completion, Gone, Hook, Inner};
 
 /// Above this many unsent bytes an answer has no room, and no further request is read.
 const ROOM: usize = 1 << 20;
@@ -41,8 +43,23 @@ enum Stage {
 /// A request of which the body is still to come.
 struct Incoming {
     seq: Seq,
-    head: Box<RequestHead>,
+    taker: Taker,
+    /// What came and was not handed on.
     body: Buffer,
+    /// It is whole, with these trailers, and that is still to be told.
+    ended: Option<Box<Headers>>,
+    /// Since when it is not read because the program is not ready for it.
+    waits: Option<Duration>,
+}
+
+/// What becomes of a body.
+enum Taker {
+    /// It is gathered for the handler.
+    Head(Box<RequestHead>),
+    /// The program has the request and does not say.
+    Undecided,
+    /// It goes to a callback.
+    Stream(Rc<BodyState>),
 }
 
 /// What a connection has only while something is under way, or if it is of a rarer kind.
@@ -52,11 +69,20 @@ struct Extra {
     linger: Option<Linger>,
     hooks: Vec<Hook>,
     peer: Option<Address>,
+    /// Bytes behind the last request that were thrown away.
+    junk: usize,
+    /// Requests that wait for the head of their answer, if that has a deadline, and since when.
+    handed: Vec<(Seq, Duration)>,
 }
 
 impl Extra {
     fn is_empty(&self) -> bool {
-        self.incoming.is_none() && self.linger.is_none() && self.hooks.is_empty() && self.peer.is_none()
+        self.incoming.is_none()
+            && self.linger.is_none()
+            && self.hooks.is_empty()
+            && self.peer.is_none()
+            && self.junk == 0
+            && self.handed.is_empty()
     }
 }
 
@@ -81,6 +107,8 @@ pub(crate) struct Connection {
     yields: Cell<bool>,
     /// The client has sent its last byte, perhaps behind requests that are still to be read.
     finished: Cell<bool>,
+    /// The program was asked about the next request.
+    asked: Cell<bool>,
     /// Closing has to wait for input that the peer is still sending.
     lingers: Cell<bool>,
 }
@@ -141,6 +169,7 @@ impl Connection {
             paused: Cell::new(false),
             yields: Cell::new(false),
             finished: Cell::new(false),
+            asked: Cell::new(false),
             lingers: Cell::new(false),
         });
         if other.is_some() {
@@ -283,12 +312,12 @@ impl Connection {
     /// All that the client has sent is read.
     fn end_of_input(self: &Rc<Self>) {
         let unfinished = self.take_incoming();
-        drop(unfinished);
         let eof = self.core.borrow_mut().on_eof();
         if let Eof::InBody(seq) = eof {
             // Its answer will never be asked for.
             let _ = self.finish(seq);
         }
+        body::cut_off(unfinished);
         if self.core.borrow().outstanding() == 0 {
             self.stage.set(Stage::Closing);
             return self.close_if_ended();
@@ -301,77 +330,6 @@ impl Connection {
         self.stage.set(Stage::Closed);
         self.run_gone_hooks(Gone::Reset);
         self.free();
-    }
-
-    fn expired(self: &Rc<Self>) {
-        let now = self.server.handle.elapsed();
-        let rules = self.server.rules();
-        let output = self.bev.pending_output() > 0;
-        if output && self.answer_deadline(&rules).is_some_and(|deadline| deadline <= now) {
-            // The client does not read.
-            self.reset();
-            return;
-        }
-        if self.stage.get() == Stage::Lingering {
-            let over = self.extra(|extra| {
-                extra.linger.as_ref().is_none_or(|l| l.deadline().is_some_and(|deadline| deadline <= now))
-            });
-            if over {
-                return self.free();
-            }
-        }
-        if self.stage.get() == Stage::Open {
-            let step = self.core.borrow_mut().on_deadline(now, &rules.limits, output);
-            if let Some(Step::Fail { seq, error }) = step {
-                self.lingers.set(true);
-                let unfinished = self.take_incoming();
-                drop(unfinished);
-                self.fail(seq, &error);
-                self.close_if_ended();
-            }
-        }
-        self.arm();
-    }
-
-    /// When the client must have read something of what is written.
-    fn answer_deadline(&self, rules: &Rules) -> Option<Duration> {
-        let since = self.bev.last_written();
-        rules.limits.answer_timeout.map(|timeout| since.saturating_add(timeout))
-    }
-
-    /// Output that is written outside of `pump`, which arms by itself, must be read in time as well.
-    fn arm_outside(&self) {
-        if !self.pumping.get() {
-            self.arm();
-        }
-    }
-
-    /// Sets the nearest deadline. Law: whenever a connection waits, something will wake it.
-    fn arm(&self) {
-        let rules = self.server.rules();
-        let output = self.bev.pending_output() > 0;
-        let mut deadline = match self.stage.get() {
-            Stage::Open => self.core.borrow().deadline(&rules.limits, output),
-            Stage::Lingering => self.extra(|extra| extra.linger.as_ref().and_then(Linger::deadline)),
-            _ => None,
-        };
-        if output && let Some(answer) = self.answer_deadline(&rules) {
-            deadline = Some(deadline.map_or(answer, |deadline| deadline.min(answer)));
-        }
-        self.bev.set_deadline(deadline);
-        debug_assert!(
-            output || deadline.is_some() || self.is_awaited(),
-            "nobody wakes a connection that is {:?}",
-            self.stage.get()
-        );
-    }
-
-    /// Whether a read, the next turn or the program will go on with this connection, or nothing has to.
-    fn is_awaited(&self) -> bool {
-        let reads = self.bev.enabled().contains(Direction::READ) && !self.finished.get();
-        // The stream itself closes behind what it has sent.
-        let closes = self.stage.get() == Stage::Closing || self.bev.is_freed();
-        reads || closes || self.yields.get() || self.lent.get() > 0
     }
 
     // The end.
@@ -458,6 +416,10 @@ impl Connection {
             unheard.extend(hook.take_gone());
             self.server.queue_hook(hook, completion);
         }
-        drop((unheard, unfinished));
+        if let Some(Incoming { taker: Taker::Stream(state), .. }) = unfinished {
+            let due = BodyDue(state);
+            self.server.queue_call(move || due.fail(completion));
+        }
+        drop(unheard);
     }
 }

@@ -11,7 +11,8 @@ use event_core::{Accepted, Address, BufferEvent, Listener};
 
 use crate::driver::Connection;
 use crate::error::{Error, Ours};
-use crate::server::{Inner, Server, guarded};
+use crate::server::slot::Slot;
+use crate::server::{Inner, Server};
 
 /// Descriptors that the server leaves to the program: logs, files, a database.
 const SPARE_FILES: usize = 64;
@@ -31,48 +32,20 @@ pub enum Overload {
 }
 
 /// Makes the stream of an accepted connection.
-type Factory = Box<dyn FnMut(BufferEvent) -> Option<BufferEvent>>;
+pub(crate) type Factory = Box<dyn FnMut(BufferEvent) -> Option<BufferEvent>>;
 
-/// A factory's place. It is on loan while it runs.
-#[derive(Default)]
-pub(crate) struct FactorySlot {
-    factory: Cell<Option<Factory>>,
-    /// None is kept any more: one that captures what it belongs to would keep that for ever.
-    closed: Cell<bool>,
-}
-
-impl FactorySlot {
-    fn set(&self, factory: Factory) {
-        let old = if self.closed.get() { Some(factory) } else { self.factory.replace(Some(factory)) };
-        drop(old);
+/// The stream to serve, `None` if the factory made none, or the plain one back if there is no factory.
+fn make(factory: &Slot<Factory>, plain: BufferEvent) -> Result<Option<BufferEvent>, BufferEvent> {
+    if !factory.is_set() {
+        return Err(plain);
     }
-
-    pub(crate) fn close(&self) {
-        self.closed.set(true);
-        let old = self.factory.take();
-        drop(old);
+    let stream = plain.clone();
+    let made = factory.call("a stream factory", |factory| factory(stream)).flatten();
+    if made.is_none() {
+        // Never in the clear instead.
+        plain.free();
     }
-
-    /// The stream to serve, `None` if the factory made none, or the plain one back if there is no factory.
-    fn call(&self, stream: BufferEvent) -> Result<Option<BufferEvent>, BufferEvent> {
-        let Some(mut factory) = self.factory.take() else { return Err(stream) };
-        let plain = stream.clone();
-        let mut made = None;
-        guarded("a stream factory", || made = factory(stream));
-        if made.is_none() {
-            // Never in the clear instead.
-            plain.free();
-        }
-        match self.factory.take() {
-            // Set by the factory itself.
-            Some(newer) => {
-                self.factory.set(Some(newer));
-                drop(factory);
-            }
-            None => self.set(factory),
-        }
-        Ok(made)
-    }
+    Ok(made)
 }
 
 /// A socket that a server listens on: libevent's `evhttp_bound_socket`.
@@ -88,7 +61,7 @@ pub struct BoundSocket {
 /// What a server keeps beside a listener.
 #[derive(Default)]
 struct Own {
-    factory: FactorySlot,
+    factory: Slot<Factory>,
     /// The server has disabled it because of too many connections.
     waits: Cell<bool>,
 }
@@ -117,7 +90,7 @@ impl BoundSocket {
     /// Sets what makes the streams of connections that this socket accepts; it wins over [`Server::set_bevcb`].
     #[doc(alias = "evhttp_bound_set_bevcb")]
     pub fn set_bevcb(&self, factory: impl FnMut(BufferEvent) -> Option<BufferEvent> + 'static) {
-        self.own.factory.set(Box::new(factory));
+        self.own.factory.set(Some(Box::new(factory)));
     }
 
     fn is(&self, other: &BoundSocket) -> bool {
@@ -249,7 +222,7 @@ impl Server {
     /// clear instead.
     #[doc(alias = "evhttp_set_bevcb")]
     pub fn set_bevcb(&self, factory: impl FnMut(BufferEvent) -> Option<BufferEvent> + 'static) {
-        self.inner.factory.set(Box::new(factory));
+        self.inner.factory.set(Some(Box::new(factory)));
     }
 
     /// Bounds how many connections are served at once; `None` is the open-file limit less 64. What becomes of one more
@@ -281,7 +254,7 @@ impl Inner {
             let Some(server) = server.upgrade() else { return };
             let peer = accepted.address().clone();
             let stream = accepted.into_stream();
-            let made = own.factory.call(stream).or_else(|stream| server.factory.call(stream));
+            let made = make(&own.factory, stream).or_else(|stream| make(&server.factory, stream));
             match made {
                 Ok(None) => {}
                 Ok(Some(stream)) | Err(stream) => server.take(stream, peer),

@@ -84,6 +84,11 @@ impl Hook {
         Hook { complete: Some(callback), ..Hook::new(seq) }
     }
 
+    /// A call that is due.
+    pub(crate) fn task(call: Box<dyn FnOnce()>) -> Hook {
+        Hook { complete: Some(Box::new(move |_| call())), ..Hook::new(Seq::default()) }
+    }
+
     /// A flag that is set when the connection ends before the answer.
     pub(crate) fn flag(seq: Seq, flag: Arc<AtomicBool>) -> Hook {
         Hook { flag: Some(flag), ..Hook::new(seq) }

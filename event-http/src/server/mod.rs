@@ -1,13 +1,16 @@
 //! `Server`: listens, keeps the connections, and finds the handler for each request.
 
+mod body;
 mod bound;
 mod deferred;
 mod hook;
+mod intake;
 mod pattern;
 mod request;
 mod routes;
 mod routing;
 mod site;
+mod slot;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -25,16 +28,20 @@ use crate::error::Error;
 use crate::head::{HeadPool, Headers, MethodSet};
 use crate::limits::Limits;
 
-use bound::FactorySlot;
+pub use body::{BodyEvent, BodyReader};
+pub(crate) use body::{BodyState, Due as BodyDue};
+use bound::Factory;
 pub use bound::{BoundSocket, Overload};
 use deferred::Desk;
 pub use deferred::{Deferred, DeferredReply};
 pub use hook::{Completion, Gone};
 pub(crate) use hook::{Hook, Progress, RoomCallback, guarded};
+use intake::{HeaderCallback, NewRequestCallback};
 pub use request::{Reply, Request};
 pub use routes::HandlerReturn;
 use site::Site;
 pub use site::VirtualHost;
+use slot::Slot;
 
 /// An HTTP server: libevent's `evhttp`.
 ///
@@ -68,7 +75,9 @@ pub(crate) struct Inner {
     content_type: RefCell<Option<Rc<Headers>>>,
     site: Rc<Site>,
     listeners: RefCell<Vec<BoundSocket>>,
-    factory: FactorySlot,
+    factory: Slot<Factory>,
+    new_request: Slot<NewRequestCallback>,
+    header: Slot<HeaderCallback>,
     connections: RefCell<Slab<Rc<Connection>>>,
     /// `None`: the open-file limit less a reserve.
     max_connections: Cell<Option<usize>>,
@@ -98,7 +107,9 @@ impl Server {
             content_type: RefCell::new(None),
             site: Rc::default(),
             listeners: RefCell::default(),
-            factory: FactorySlot::default(),
+            factory: Slot::default(),
+            new_request: Slot::default(),
+            header: Slot::default(),
             connections: RefCell::default(),
             max_connections: Cell::new(None),
             overload: Cell::default(),
@@ -275,6 +286,11 @@ impl Inner {
         }
     }
 
+    /// As `queue_hook`, for a call that belongs to no hook.
+    pub(crate) fn queue_call(self: &Rc<Self>, call: impl FnOnce() + 'static) {
+        self.queue_hook(Hook::task(Box::new(call)), Completion::Sent);
+    }
+
     fn run_hooks(&self) {
         for (hook, completion) in self.queued.take() {
             // What it does not call, it drops.
@@ -289,6 +305,8 @@ impl Inner {
         // There is no second try: a Drop of the program's that panics must not leave the rest open.
         guarded("a drop", || self.stop_listening());
         guarded("a drop", || self.factory.close());
+        guarded("a drop", || self.new_request.close());
+        guarded("a drop", || self.header.close());
         for connection in self.all_connections() {
             guarded("a drop", || connection.close(true));
         }

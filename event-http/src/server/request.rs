@@ -130,7 +130,7 @@ impl Request {
         &self.trailers
     }
 
-    /// The body; empty without one.
+    /// The body; empty without one, and before it is read.
     #[doc(alias = "evhttp_request_get_input_buffer")]
     pub fn body(&self) -> &Buffer {
         &self.body
@@ -139,6 +139,14 @@ impl Request {
     /// Takes the body out.
     pub fn take_body(&mut self) -> Buffer {
         self.body.take_all()
+    }
+
+    pub(crate) fn take_body_and_trailers(&mut self) -> (Buffer, Headers) {
+        (self.body.take_all(), std::mem::take(&mut self.trailers))
+    }
+
+    pub(crate) fn set_body(&mut self, body: Buffer, trailers: Headers) {
+        (self.body, self.trailers) = (body, trailers);
     }
 
     /// The client's address.

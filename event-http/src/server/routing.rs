@@ -149,7 +149,7 @@ impl Inner {
     }
 
     /// What serves a request.
-    fn find(&self, request: &Request) -> Found {
+    pub(crate) fn find(&self, request: &Request) -> Found {
         let path = request.path();
         if memchr::memmem::find(path.as_bytes(), b"%00").is_some() {
             // Whoever takes paths for C strings would see another one.
