@@ -28,6 +28,8 @@ pub(crate) enum Payload {
     Whole(u64),
     /// It comes in pieces.
     Stream,
+    /// There is none: what follows is another protocol.
+    Handover,
 }
 
 /// How the body of an answer goes on the wire.
@@ -116,7 +118,10 @@ pub(crate) fn reply_head(
     let (length, mode) = plan(to, status, payload, given);
     // An interim answer and a change of protocol do not end anything.
     let interim = status < 200;
-    let mut close = !interim && (to.close || mode == Mode::UntilClose);
+    // What follows such an answer is not HTTP, and nobody is there for it.
+    let switches = status == 101 || (to.asked == Asked::Connect && status / 100 == 2);
+    let mut close =
+        (switches && payload != Payload::Handover) || (!interim && (to.close || mode == Mode::UntilClose));
 
     out.reserve(headers.bytes.len() + reason.map_or(0, str::len) + 256);
     push_status_line(out, status, reason);
@@ -172,6 +177,19 @@ pub(crate) fn reply_head(
     Ok(Delivery { mode, close })
 }
 
+/// Appends an interim answer of 100 to 199.
+pub(crate) fn interim_head(out: &mut Vec<u8>, status: u16, headers: &Headers) {
+    push_status_line(out, status, None);
+    for &field in &headers.fields {
+        let name = field.name.slice(&headers.bytes);
+        // RFC 9110 section 8.6, RFC 9112 section 6.1.
+        if !token::is_name(name, b"content-length") && !token::is_name(name, b"transfer-encoding") {
+            headers.push_line(field, out);
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
 /// The program's own Content-Length, where it counts.
 fn given_length(
     headers: &Headers,
@@ -184,6 +202,7 @@ fn given_length(
         Payload::Stream => true,
         Payload::Whole(0) => asked == Asked::Head || status == 304,
         Payload::Whole(_) => status == 304,
+        Payload::Handover => false,
     };
     let value = if counts { headers.get("content-length") } else { None };
     match value {
@@ -209,6 +228,7 @@ fn plan(to: ReplyTo, status: u16, payload: Payload, given: Option<u64>) -> (Opti
         return (length, Mode::Nothing);
     }
     match (payload, given) {
+        (Payload::Handover, _) => (None, Mode::Nothing),
         (Payload::Whole(length), _) | (Payload::Stream, Some(length)) => (Some(length), Mode::Length(length)),
         (Payload::Stream, None) if to.version == Version::Http11 => (None, Mode::Chunked),
         (Payload::Stream, None) => (None, Mode::UntilClose),

@@ -13,13 +13,13 @@ use crate::server::Progress;
 
 /// Above this many unsent bytes, those that wait for their turn included, whoever adds more loses the connection. What
 /// is given in one piece may be larger: it is in memory already.
-const MAX_OUTPUT: usize = 16 << 20;
+pub(super) const MAX_OUTPUT: usize = 16 << 20;
 
 /// A body up to this size is copied behind its head, so that both leave in one piece.
 const COPY_BODY: usize = 2048;
 
 /// Room for an answer's head as handlers usually write it.
-const HEAD_ROOM: usize = 512;
+pub(super) const HEAD_ROOM: usize = 512;
 
 impl Connection {
     /// Unsent bytes that the answer of `seq` adds to: the connection's, and its own that wait for their turn.
@@ -271,7 +271,11 @@ impl Connection {
             }
             match advance {
                 None => break,
-                Some(Advance::Empty | Advance::HandOver) => {}
+                Some(Advance::Empty) => {}
+                Some(Advance::HandOver) => {
+                    self.begin_hand_over();
+                    break;
+                }
                 Some(Advance::Turn(held)) => {
                     if !held.is_empty() {
                         let _ = self.send(held);

@@ -7,6 +7,7 @@ mod body;
 mod deadlines;
 mod hooks;
 mod read;
+mod upgrade;
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddrV4;
@@ -34,6 +35,10 @@ enum Stage {
     Flushing,
     /// The write side is shut; input is thrown away for a while.
     Lingering,
+    /// The last answer hands the connection to another protocol, in the next turn.
+    Upgrading,
+    /// It is over: the stream is the program's.
+    Upgraded,
     /// It is over: the client left, or the connection was closed.
     Closed,
     /// It is over: the server was freed.
@@ -73,6 +78,8 @@ struct Extra {
     junk: usize,
     /// Requests that wait for the head of their answer, if that has a deadline, and since when.
     handed: Vec<(Seq, Duration)>,
+    /// What gets the stream when HTTP is over.
+    upgrade: Option<UpgradeCallback>,
 }
 
 impl Extra {
@@ -83,8 +90,11 @@ impl Extra {
             && self.peer.is_none()
             && self.junk == 0
             && self.handed.is_empty()
+            && self.upgrade.is_none()
     }
 }
+
+pub(crate) use upgrade::UpgradeCallback;
 
 pub(crate) struct Connection {
     bev: BufferEvent,
@@ -231,7 +241,7 @@ impl Connection {
     pub(crate) fn take_back(&self) {
         let lent = self.lent.get().saturating_sub(1);
         self.lent.set(lent);
-        if lent == 0 {
+        if lent == 0 && self.stage.get() != Stage::Upgraded {
             self.bev.set_held(false);
         }
     }
@@ -239,7 +249,7 @@ impl Connection {
     /// Whether answers can still be given.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.stage.get() {
-            Stage::Closed => Err(Caller::LateReply.into()),
+            Stage::Closed | Stage::Upgraded => Err(Caller::LateReply.into()),
             Stage::ServerGone => Err(Ours::ServerGone.into()),
             // By the program, which may have kept a handle on a stream that it gave to `serve`.
             _ if self.bev.is_freed() => Err(Caller::LateReply.into()),
@@ -304,7 +314,10 @@ impl Connection {
             }
             // It has what it waited for.
             Stage::Lingering => self.free(),
-            Stage::Closed | Stage::ServerGone => {}
+            // Nobody would be told that it has ended, and a protocol of which the client has sent all before it began is
+            // none.
+            Stage::Upgrading => return self.reset(),
+            Stage::Closed | Stage::ServerGone | Stage::Upgraded => {}
         }
         self.arm();
     }
@@ -393,7 +406,7 @@ impl Connection {
     }
 
     fn set_over(&self, stage: Stage) {
-        if !matches!(self.stage.get(), Stage::Closed | Stage::ServerGone) {
+        if !matches!(self.stage.get(), Stage::Closed | Stage::ServerGone | Stage::Upgraded) {
             self.stage.set(stage);
         }
     }
@@ -402,12 +415,14 @@ impl Connection {
     fn over(&self, stage: Stage) {
         self.set_over(stage);
         let unfinished = self.take_incoming();
+        let unheard_upgrade = self.extra(|extra| extra.upgrade.take());
         let key = self.key.replace(u32::MAX);
         if key != u32::MAX {
             self.server.remove(key);
         }
         let completion = match self.stage.get() {
             Stage::ServerGone => Completion::ServerGone,
+            Stage::Upgraded => Completion::Sent,
             _ => Completion::ClientGone,
         };
         // Whoever was to hear of it has heard.
@@ -420,6 +435,6 @@ impl Connection {
             let due = BodyDue(state);
             self.server.queue_call(move || due.fail(completion));
         }
-        drop(unheard);
+        drop((unheard, unheard_upgrade));
     }
 }

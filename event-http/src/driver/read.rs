@@ -18,6 +18,7 @@ impl Connection {
     pub(super) fn pump(self: &Rc<Self>) {
         match self.stage.get() {
             Stage::Open => {}
+            Stage::Upgrading => return self.hand_over(),
             _ => return self.discard(),
         }
         self.pumping.set(true);

@@ -11,6 +11,7 @@ mod routes;
 mod routing;
 mod site;
 mod slot;
+mod upgrade;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

@@ -198,7 +198,8 @@ impl Request {
     /// Answers with a whole body. `reason` is the phrase behind the status code: `None` for the standard one.
     ///
     /// Date, Content-Length, Content-Type (`text/html; charset=ISO-8859-1`) and Connection are added where they are
-    /// missing; an answer to HEAD has the length and no body.
+    /// missing; an answer to HEAD has the length and no body. 101, and 2xx to CONNECT, end the connection here: see
+    /// [`upgrade`](Self::upgrade).
     ///
     /// # Errors
     /// - `is_client_gone` if the client has left: harmless, nobody waits.
@@ -274,6 +275,11 @@ impl Request {
 
     pub(crate) fn connection(&self) -> &Rc<Connection> {
         &self.connection
+    }
+
+    /// Nothing is to be answered when it is dropped.
+    pub(crate) fn set_answered(&mut self) {
+        self.answered = true;
     }
 
     pub(crate) fn seq(&self) -> Seq {
