@@ -441,10 +441,14 @@ mod tests {
             check(GET, 205, &fields, payload, text, Mode::Nothing, false);
         }
         let connect = ReplyTo { asked: Asked::Connect, ..GET };
-        check(connect, 200, &fields, Payload::Whole(0), "HTTP/1.1 200 OK|D||", Mode::Nothing, false);
+        check(connect, 200, &fields, Payload::Handover, "HTTP/1.1 200 OK|D||", Mode::Nothing, false);
+        let text = "HTTP/1.1 200 OK|D|Connection: close||";
+        check(connect, 200, &fields, Payload::Whole(0), text, Mode::Nothing, true);
         let upgrade = [("Connection", "Upgrade"), ("Upgrade", "websocket")];
         let text = "HTTP/1.1 101 Switching Protocols|Connection: Upgrade|Upgrade: websocket|D||";
-        check(ReplyTo { close: true, ..GET }, 101, &upgrade, Payload::Whole(0), text, Mode::Nothing, false);
+        check(GET, 101, &upgrade, Payload::Handover, text, Mode::Nothing, false);
+        let text = "HTTP/1.1 101 Switching Protocols|Upgrade: websocket|D|Connection: close||";
+        check(GET, 101, &upgrade, Payload::Whole(0), text, Mode::Nothing, true);
     }
 
     #[test]

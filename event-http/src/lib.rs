@@ -65,6 +65,6 @@ pub use error::Error;
 pub use head::{HeaderValue, Headers, Method, MethodSet, Version};
 pub use limits::Limits;
 pub use server::{
-    BodyEvent, BodyReader, BoundSocket, Completion, Deferred, DeferredReply, Gone, HandlerReturn, Overload,
-    Reply, Request, Server, VirtualHost,
+    BodyEvent, BodyReader, BoundSocket, Completion, Deferred, DeferredReply, ErrorPage, Gone, HandlerReturn,
+    Overload, Reply, Request, Server, VirtualHost,
 };

@@ -9,11 +9,11 @@ use crate::conn::{Advance, Seq, State, Turn};
 use crate::encode::{self, Automatic, Delivery, ErrorReply, Mode, Payload, ReplyHead};
 use crate::error::{Caller, Error};
 use crate::head::Headers;
-use crate::server::Progress;
+use crate::server::{ErrorDue, Progress};
 
 /// Above this many unsent bytes, those that wait for their turn included, whoever adds more loses the connection. What
 /// is given in one piece may be larger: it is in memory already.
-pub(super) const MAX_OUTPUT: usize = 16 << 20;
+pub(crate) const MAX_OUTPUT: usize = 16 << 20;
 
 /// A body up to this size is copied behind its head, so that both leave in one piece.
 const COPY_BODY: usize = 2048;
@@ -159,23 +159,36 @@ impl Connection {
         self.finish(seq).and(result)
     }
 
-    /// An error page; the connection ends behind it.
+    /// An error page; the connection ends behind it. The program may write the page, on a fresh stack.
     pub(crate) fn reply_error(self: &Rc<Self>, seq: Seq, error: &ErrorReply<'_>) -> Result<(), Error> {
+        let rules = self.server.rules();
+        let allow = error.allow.or((error.status == 405).then_some(&rules.methods));
+        let error = ErrorReply { allow, ..*error };
+        if self.server.error_page.is_set() && self.awaits(seq, State::Waiting) {
+            let due = ErrorDue::new(self, seq, &error);
+            self.server.queue_call(move || due.run());
+            return Ok(());
+        }
+        self.reply_error_now(seq, &error)
+    }
+
+    /// Whether the answer of `seq` can be given and is in that state.
+    pub(crate) fn awaits(&self, seq: Seq, state: State) -> bool {
+        self.check().is_ok()
+            && self.core.borrow().exchange(seq).is_some_and(|exchange| exchange.state == state)
+    }
+
+    /// The standard error page.
+    pub(crate) fn reply_error_now(self: &Rc<Self>, seq: Seq, error: &ErrorReply<'_>) -> Result<(), Error> {
         self.check()?;
         let to = {
             let core = self.core.borrow();
             let exchange = core.exchange(seq).ok_or(Caller::LateReply)?;
-            match exchange.state {
-                State::Waiting => Some(exchange.to),
-                _ => None,
-            }
+            (exchange.state == State::Waiting).then_some(exchange.to)
         };
         if let Some(to) = to {
-            let rules = self.server.rules();
-            let allow = error.allow.or((error.status == 405).then_some(&rules.methods));
-            let error = ErrorReply { allow, ..*error };
             self.append(seq, HEAD_ROOM, |out| {
-                self.server.with_date(|date| encode::error_reply(out, to.asked, &error, date));
+                self.server.with_date(|date| encode::error_reply(out, to.asked, error, date));
             })?;
             let delivery = Delivery { mode: Mode::Nothing, close: true };
             self.core.borrow_mut().start_reply(seq, delivery, self.server.handle.elapsed())?;
@@ -250,6 +263,12 @@ impl Connection {
 
     pub(super) fn finish(self: &Rc<Self>, seq: Seq) -> Result<(), Error> {
         let finished = self.core.borrow_mut().finish(seq);
+        if finished.as_ref().is_err_and(|error| !error.is_client_gone() && error.status().is_some()) {
+            log::warn!(
+                "an answer to {:?} is shorter than its content-length; the connection closes",
+                self.peer()
+            );
+        }
         if finished.is_ok() {
             self.mark(seq, Progress::Pending, Progress::Ended);
         }

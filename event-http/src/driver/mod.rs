@@ -22,7 +22,7 @@ use crate::head::{Headers, RequestHead};
 use crate::server::{BodyDue, BodyState, Completion, Gone, Hook, Inner};
 
 /// Above this many unsent bytes an answer has no room, and no further request is read.
-const ROOM: usize = 1 << 20;
+pub(crate) const ROOM: usize = 1 << 20;
 
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +94,7 @@ impl Extra {
     }
 }
 
+pub(crate) use answer::MAX_OUTPUT;
 pub(crate) use upgrade::UpgradeCallback;
 
 pub(crate) struct Connection {

@@ -3,6 +3,8 @@
 mod body;
 mod bound;
 mod deferred;
+mod error_page;
+mod flow;
 mod hook;
 mod intake;
 mod pattern;
@@ -35,6 +37,9 @@ use bound::Factory;
 pub use bound::{BoundSocket, Overload};
 use deferred::Desk;
 pub use deferred::{Deferred, DeferredReply};
+use error_page::ErrorCallback;
+pub(crate) use error_page::ErrorDue;
+pub use error_page::ErrorPage;
 pub use hook::{Completion, Gone};
 pub(crate) use hook::{Hook, Progress, RoomCallback, guarded};
 use intake::{HeaderCallback, NewRequestCallback};
@@ -79,6 +84,7 @@ pub(crate) struct Inner {
     factory: Slot<Factory>,
     new_request: Slot<NewRequestCallback>,
     header: Slot<HeaderCallback>,
+    pub(crate) error_page: Slot<ErrorCallback>,
     connections: RefCell<Slab<Rc<Connection>>>,
     /// `None`: the open-file limit less a reserve.
     max_connections: Cell<Option<usize>>,
@@ -111,6 +117,7 @@ impl Server {
             factory: Slot::default(),
             new_request: Slot::default(),
             header: Slot::default(),
+            error_page: Slot::default(),
             connections: RefCell::default(),
             max_connections: Cell::new(None),
             overload: Cell::default(),
@@ -308,6 +315,7 @@ impl Inner {
         guarded("a drop", || self.factory.close());
         guarded("a drop", || self.new_request.close());
         guarded("a drop", || self.header.close());
+        guarded("a drop", || self.error_page.close());
         for connection in self.all_connections() {
             guarded("a drop", || connection.close(true));
         }

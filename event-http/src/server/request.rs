@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use event_core::{Address, Buffer};
 
@@ -12,6 +13,7 @@ use crate::encode::{ErrorReply, ReplyHead};
 use crate::error::{Caller, Error, Ours};
 use crate::head::{HeaderValue, Headers, Method, MethodSet, RequestHead, Version};
 use crate::server::deferred::Deferred;
+use crate::server::flow::Flow;
 use crate::server::pattern::Params;
 use crate::server::{Completion, Gone, Hook, Server};
 
@@ -372,6 +374,20 @@ impl Reply {
     #[doc(alias = "evhttp_send_reply_chunk_with_cb")]
     pub fn on_room(&self, cb: impl FnMut() + 'static) {
         self.connection.watch_room(self.seq, Box::new(cb));
+    }
+
+    /// Tells another thread how much has not left, each time that some has.
+    pub(crate) fn tell_room(&self, flow: &Arc<Flow>) {
+        let (connection, seq, flow) = (Rc::downgrade(&self.connection), self.seq, flow.clone());
+        self.on_room(move || {
+            if let Some(connection) = connection.upgrade() {
+                flow.deliver(0, connection.pending_output(seq));
+            }
+        });
+    }
+
+    pub(crate) fn set_trailers(&mut self, trailers: Headers) {
+        self.trailers = trailers;
     }
 
     /// Is called if the client leaves before the end of the answer. Replaces nothing: each call adds one.
