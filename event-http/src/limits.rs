@@ -41,6 +41,12 @@ pub struct Limits {
     pub max_parsed_ahead: Option<usize>,
     /// Requests on one connection; the last one is answered with `Connection: close`. Default none.
     pub max_requests: Option<u64>,
+    /// Unsent bytes of a connection above which an answer has no room and no further request is read; room is told
+    /// again below half of it. Default 1 MiB.
+    pub room: usize,
+    /// Unsent bytes of a connection, those that wait for their turn included, above which whoever adds more loses it.
+    /// What is given in one piece may be larger: it is in memory already. Default 16 MiB.
+    pub max_output_bytes: Option<usize>,
     /// From the first byte of a head to its end. Then: 408, close. Default 20 s.
     pub head_timeout: Option<Duration>,
     /// Between two pieces of a request body. Then: 408, close. Default 30 s.
@@ -80,6 +86,8 @@ impl Default for Limits {
             max_body_bytes: Some(8 << 20),
             max_parsed_ahead: Some(16),
             max_requests: None,
+            room: 1 << 20,
+            max_output_bytes: Some(16 << 20),
             head_timeout: Some(Duration::from_secs(20)),
             body_timeout: Some(Duration::from_secs(30)),
             min_body_rate: Some(500),

@@ -4,16 +4,15 @@ use std::rc::Rc;
 
 use event_core::Buffer;
 
-use super::{Connection, ROOM, Stage};
+use super::{Connection, Stage};
 use crate::conn::{Advance, Seq, State, Turn};
 use crate::encode::{self, Automatic, Delivery, ErrorReply, Mode, Payload, ReplyHead};
 use crate::error::{Caller, Error};
 use crate::head::Headers;
 use crate::server::{ErrorDue, Progress};
 
-/// Above this many unsent bytes, those that wait for their turn included, whoever adds more loses the connection. What
-/// is given in one piece may be larger: it is in memory already.
-pub(crate) const MAX_OUTPUT: usize = 16 << 20;
+/// What a stream may hold at first. Ours may hold more: `admit` bounds it.
+pub(super) const STREAM_MAX: usize = 16 << 20;
 
 /// A body up to this size is copied behind its head, so that both leave in one piece.
 const COPY_BODY: usize = 2048;
@@ -33,14 +32,20 @@ impl Connection {
 
     /// Whether the answer of `seq` may go on without only growing memory.
     pub(crate) fn has_room(&self, seq: Seq) -> bool {
-        self.check().is_ok() && self.pending_output(seq) <= ROOM
+        self.check().is_ok() && self.pending_output(seq) <= self.room()
+    }
+
+    /// Unsent bytes above which there is no room.
+    pub(super) fn room(&self) -> usize {
+        self.server.with_limits(|limits| limits.room)
     }
 
     /// Closes a connection whose client does not read what it was sent, before more is added.
     pub(super) fn admit(&self) -> Result<(), Error> {
         self.check()?;
         let held: usize = self.core.borrow().held().map(Buffer::len).sum();
-        if self.bev.pending_output() + held > MAX_OUTPUT {
+        let max = self.server.with_limits(|limits| limits.max_output_bytes);
+        if max.is_some_and(|max| self.bev.pending_output() + held > max) {
             log::debug!("{:?} does not read its answers", self.peer());
             self.close(false);
             return Err(event_core::Error::OutputFull.into());
@@ -50,8 +55,8 @@ impl Connection {
 
     /// Lets the stream take `len` more bytes; how much it may hold is decided by `admit`.
     pub(super) fn lift_bound(&self, len: usize) {
-        if self.bev.pending_output() + len > MAX_OUTPUT {
-            self.bev.set_max(Some(MAX_OUTPUT), None);
+        if self.bev.pending_output() + len > STREAM_MAX {
+            self.bev.set_max(Some(STREAM_MAX), None);
         }
     }
 
@@ -320,7 +325,7 @@ impl Connection {
             // A client that waits for `100 Continue` behind this answer sends nothing by itself.
             let waits =
                 self.paused.get() || self.bev.pending_input() > 0 || self.core.borrow().owes_continue();
-            if waits && self.bev.pending_output() <= ROOM {
+            if waits && self.bev.pending_output() <= self.room() {
                 self.resume();
             }
         } else {

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use event_core::Buffer;
 
-use super::{Connection, Incoming, Stage, Taker};
+use super::{Connection, Early, Incoming, Stage, Taker};
 use crate::conn::Seq;
 use crate::error::{Caller, Error};
 use crate::head::{Headers, RequestHead};
@@ -22,8 +22,7 @@ impl Connection {
     pub(super) fn hand_out(self: &Rc<Self>, seq: Seq, head: Box<RequestHead>) -> Option<Incoming> {
         let request = Request::new(self.clone(), seq, head, Buffer::new(), Headers::new());
         // In its place: the program may say in the call what it wants of the body, or end the connection.
-        let incoming =
-            Incoming { seq, taker: Taker::Undecided, body: Buffer::new(), ended: None, waits: None };
+        let incoming = Incoming { seq, taker: Taker::Early(Box::default()), body: Buffer::new() };
         self.extra(|extra| extra.incoming = Some(incoming));
         let held = self.server.serve_early(request);
         let Some(mut incoming) = self.take_incoming() else {
@@ -31,20 +30,20 @@ impl Connection {
             return None;
         };
         if let Some(request) = held {
-            incoming.taker = Taker::Stream(BodyState::held(request));
+            incoming.early()?.state = Some(BodyState::held(request));
         }
         Some(incoming)
     }
 
     /// Whether the body of a request waits for the program, so that it must not be read on.
     pub(super) fn waits_for_program(&self, incoming: &Incoming) -> bool {
+        let Taker::Early(early) = &incoming.taker else { return false };
         let core = self.core.borrow();
-        match &incoming.taker {
-            Taker::Head(_) => false,
-            Taker::Undecided => core.is_unread(incoming.seq),
+        match &early.state {
+            None => core.is_unread(incoming.seq),
             // Once it is answered nobody has to say anything any more.
-            Taker::Stream(state) => {
-                let is_there = incoming.ended.is_some() || core.is_unread(incoming.seq);
+            Some(state) => {
+                let is_there = early.ended.is_some() || core.is_unread(incoming.seq);
                 state.is_paused() && is_there && core.exchange(incoming.seq).is_some()
             }
         }
@@ -52,18 +51,17 @@ impl Connection {
 
     /// Gives what was gathered to the callback. The program may pause, end the connection or anything else.
     pub(super) fn deliver(self: &Rc<Self>, mut incoming: Incoming, at_least: usize) -> Option<Incoming> {
-        let Taker::Stream(state) = &incoming.taker else { return Some(incoming) };
-        if state.is_held() || incoming.body.len() < at_least {
+        let state = incoming.early().and_then(|early| early.state.clone());
+        let Some(state) = state.filter(|state| !state.is_held() && incoming.body.len() >= at_least) else {
             return Some(incoming);
-        }
-        let state = state.clone();
+        };
         let piece = incoming.body.take_all();
         self.extra(|extra| extra.incoming = Some(incoming));
         state.data(piece);
         let mut incoming = self.take_incoming()?;
         if state.is_over() {
             // It panicked.
-            incoming.taker = Taker::Undecided;
+            incoming.early()?.state = None;
         }
         Some(incoming)
     }
@@ -74,8 +72,9 @@ impl Connection {
 
     /// The request is whole, and what came of its body was handed on.
     pub(super) fn end_of_body(self: &Rc<Self>, incoming: Incoming) {
-        let Incoming { taker: Taker::Stream(state), body, ended, .. } = incoming else { return };
-        let trailers = ended.map(|trailers| *trailers).unwrap_or_default();
+        let Incoming { taker: Taker::Early(early), body, .. } = incoming else { return };
+        let Early { state: Some(state), ended, .. } = *early else { return };
+        let trailers = ended.unwrap_or_default();
         if !state.is_held() {
             return state.end(trailers);
         }
@@ -87,13 +86,12 @@ impl Connection {
 
     /// Where the body of `seq` goes; false if it is not awaited any more, or somebody has it.
     pub(crate) fn stream_body(self: &Rc<Self>, seq: Seq, state: &Rc<BodyState>) -> bool {
-        let taken = self.extra(|extra| match &mut extra.incoming {
-            Some(incoming) if incoming.seq == seq && matches!(incoming.taker, Taker::Undecided) => {
-                incoming.taker = Taker::Stream(state.clone());
-                true
-            }
-            _ => false,
+        let taken = self.with_early(seq, |early| {
+            let is_free = early.state.is_none();
+            early.state.get_or_insert_with(|| state.clone());
+            is_free
         });
+        let taken = taken.unwrap_or(false);
         if taken {
             // The program's time begins when the body is whole.
             self.forget_handed(seq);
@@ -105,10 +103,7 @@ impl Connection {
     /// The program wants more of the body of `seq`.
     pub(crate) fn resume_body(self: &Rc<Self>, seq: Seq) {
         let now = self.server.handle.elapsed();
-        let since = self.extra(|extra| match &mut extra.incoming {
-            Some(incoming) if incoming.seq == seq => incoming.waits.take(),
-            _ => None,
-        });
+        let since = self.with_early(seq, |early| early.waits.take()).flatten();
         let Some(since) = since.filter(|_| self.stage.get() == Stage::Open) else { return };
         self.core.borrow_mut().on_body_resumed(now.saturating_sub(since), now);
         self.resume();
@@ -118,16 +113,26 @@ impl Connection {
     /// Whether the clocks of the body stand still, because the program is not ready for it.
     pub(super) fn body_waits(&self) -> bool {
         self.paused.get()
-            && self.extra(|extra| extra.incoming.as_ref().is_some_and(|incoming| incoming.waits.is_some()))
+            && self.extra(|extra| {
+                extra.incoming.as_mut().and_then(Incoming::early).is_some_and(|early| early.waits.is_some())
+            })
+    }
+
+    /// Looks at the request of `seq`, if its body is still to come and it was handed out. `f` is ours.
+    fn with_early<T>(&self, seq: Seq, f: impl FnOnce(&mut Early) -> T) -> Option<T> {
+        self.extra(|extra| {
+            let incoming = extra.incoming.as_mut().filter(|incoming| incoming.seq == seq);
+            incoming.and_then(Incoming::early).map(f)
+        })
     }
 
     /// Keeps a request for which the program or more bytes are awaited.
     pub(super) fn keep(&self, mut incoming: Incoming) {
-        if self.waits_for_program(&incoming) {
-            incoming.waits.get_or_insert_with(|| self.server.handle.elapsed());
-            if matches!(incoming.taker, Taker::Undecided)
-                && self.server.rules().limits.handler_timeout.is_some()
-            {
+        if self.waits_for_program(&incoming)
+            && let Some(early) = incoming.early()
+        {
+            early.waits.get_or_insert_with(|| self.server.handle.elapsed());
+            if early.state.is_none() && self.server.with_limits(|limits| limits.handler_timeout.is_some()) {
                 self.note_handed(incoming.seq);
             }
             self.pause();
@@ -137,7 +142,9 @@ impl Connection {
 
     /// The connection reads no bodies any more: the answer of `last` was the last one. Nothing is called here.
     pub(super) fn end_unread_body(&self, last: Option<Seq>) {
-        let Some(Incoming { seq, taker: Taker::Stream(state), .. }) = self.take_incoming() else { return };
+        let Some(incoming) = self.take_incoming() else { return };
+        let seq = incoming.seq;
+        let Some(state) = incoming.into_state() else { return };
         if last == Some(seq) {
             // It has answered without the rest.
             return state.close();
@@ -161,7 +168,7 @@ impl Connection {
 
 /// Tells whoever streams the body that no more of it comes.
 pub(super) fn fail(incoming: Option<Incoming>, error: Error) {
-    if let Some(Incoming { taker: Taker::Stream(state), .. }) = incoming {
+    if let Some(state) = incoming.and_then(Incoming::into_state) {
         state.fail(error);
     }
 }

@@ -21,9 +21,6 @@ use crate::error::{Caller, Error, Ours};
 use crate::head::{Headers, RequestHead};
 use crate::server::{BodyDue, BodyState, Completion, Gone, Hook, Inner};
 
-/// Above this many unsent bytes an answer has no room, and no further request is read.
-pub(crate) const ROOM: usize = 1 << 20;
-
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -51,20 +48,42 @@ struct Incoming {
     taker: Taker,
     /// What came and was not handed on.
     body: Buffer,
-    /// It is whole, with these trailers, and that is still to be told.
-    ended: Option<Box<Headers>>,
-    /// Since when it is not read because the program is not ready for it.
-    waits: Option<Duration>,
 }
 
 /// What becomes of a body.
 enum Taker {
     /// It is gathered for the handler.
     Head(Box<RequestHead>),
-    /// The program has the request and does not say.
-    Undecided,
-    /// It goes to a callback.
-    Stream(Rc<BodyState>),
+    /// The program has the request.
+    Early(Box<Early>),
+}
+
+/// A request that was handed out before its body.
+#[derive(Default)]
+struct Early {
+    /// Where the body goes; `None` while the program does not say.
+    state: Option<Rc<BodyState>>,
+    /// It is whole, with these trailers, and that is still to be told.
+    ended: Option<Headers>,
+    /// Since when it is not read because the program is not ready for it.
+    waits: Option<Duration>,
+}
+
+impl Incoming {
+    fn early(&mut self) -> Option<&mut Early> {
+        match &mut self.taker {
+            Taker::Head(_) => None,
+            Taker::Early(early) => Some(early),
+        }
+    }
+
+    /// Who gets the body piece by piece.
+    fn into_state(self) -> Option<Rc<BodyState>> {
+        match self.taker {
+            Taker::Head(_) => None,
+            Taker::Early(early) => early.state,
+        }
+    }
 }
 
 /// What a connection has only while something is under way, or if it is of a rarer kind.
@@ -94,7 +113,6 @@ impl Extra {
     }
 }
 
-pub(crate) use answer::MAX_OUTPUT;
 pub(crate) use upgrade::UpgradeCallback;
 
 pub(crate) struct Connection {
@@ -432,7 +450,7 @@ impl Connection {
             unheard.extend(hook.take_gone());
             self.server.queue_hook(hook, completion);
         }
-        if let Some(Incoming { taker: Taker::Stream(state), .. }) = unfinished {
+        if let Some(state) = unfinished.and_then(Incoming::into_state) {
             let due = BodyDue(state);
             self.server.queue_call(move || due.fail(completion));
         }

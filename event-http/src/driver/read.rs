@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use event_core::{Buffer, BufferGuard, Direction};
 
-use super::{Connection, Incoming, ROOM, Stage, Taker};
+use super::{Connection, Incoming, Stage, Taker};
 use crate::conn::{Rules, Seq, Step};
 use crate::encode::{self, ErrorReply};
 use crate::error::Error;
@@ -49,17 +49,18 @@ impl Connection {
         while self.stage.get() == Stage::Open && !self.bev.is_freed() {
             let mut max_body = rules.limits.max_body_bytes;
             match &incoming {
-                None if self.must_not_begin(input) => break,
+                None if self.must_not_begin(input, &rules) => break,
                 None | Some(Incoming { taker: Taker::Head(_), .. }) => {}
                 Some(request) if self.waits_for_program(request) => break,
-                Some(request) if request.ended.is_some() => {
+                Some(Incoming { taker: Taker::Early(early), .. }) if early.ended.is_some() => {
                     let Some(request) = incoming.take() else { break };
                     self.end_of_body(request);
                     rules = self.server.rules();
                     continue;
                 }
-                Some(Incoming { taker: Taker::Stream(state), .. }) => max_body = state.max(max_body),
-                Some(_) => {}
+                Some(Incoming { taker: Taker::Early(early), .. }) => {
+                    max_body = early.state.as_ref().map_or(max_body, |state| state.max(max_body));
+                }
             }
             let (consumed, step) = self.next(input, &rules, max_body);
             match step {
@@ -70,13 +71,7 @@ impl Connection {
                         incoming = self.hand_out(seq, head);
                         rules = self.server.rules();
                     } else {
-                        incoming = Some(Incoming {
-                            seq,
-                            taker: Taker::Head(head),
-                            body: Buffer::new(),
-                            ended: None,
-                            waits: None,
-                        });
+                        incoming = Some(Incoming { seq, taker: Taker::Head(head), body: Buffer::new() });
                     }
                 }
                 Step::Data(range) => {
@@ -93,11 +88,20 @@ impl Connection {
                     input.drain(consumed);
                     let Some(mut request) = incoming.take() else { return self.free() };
                     debug_assert_eq!(request.seq, ended, "a request ends before the next begins");
-                    if let Taker::Head(head) = request.taker {
-                        self.server.serve(Request::new(self.clone(), ended, head, request.body, trailers));
-                    } else {
-                        request.ended = Some(Box::new(trailers));
-                        incoming = self.deliver(request, 1);
+                    match request.taker {
+                        Taker::Head(head) => {
+                            self.server.serve(Request::new(
+                                self.clone(),
+                                ended,
+                                head,
+                                request.body,
+                                trailers,
+                            ));
+                        }
+                        Taker::Early(ref mut early) => {
+                            early.ended = Some(trailers);
+                            incoming = self.deliver(request, 1);
+                        }
                     }
                     served += 1;
                     // The handler may have changed them.
@@ -162,8 +166,8 @@ impl Connection {
     }
 
     /// Whether the next request is not to be begun now.
-    fn must_not_begin(self: &Rc<Self>, input: &Buffer) -> bool {
-        let full = self.bev.pending_output() > ROOM;
+    fn must_not_begin(self: &Rc<Self>, input: &Buffer, rules: &Rules) -> bool {
+        let full = self.bev.pending_output() > rules.limits.room;
         if !(full || self.server.asks_first()) || !self.core.borrow().is_between_requests() {
             return false;
         }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use event_core::{BufferEvent, Direction};
 
-use super::answer::{HEAD_ROOM, MAX_OUTPUT};
+use super::answer::{HEAD_ROOM, STREAM_MAX};
 use super::{Connection, Stage};
 use crate::conn::Seq;
 use crate::encode::{self, Payload, ReplyHead};
@@ -64,7 +64,7 @@ impl Connection {
         self.bev.set_deadline(None);
         self.bev.set_held(false);
         self.bev.set_watermark(Direction::WRITE, 0, None);
-        self.bev.set_max(Some(MAX_OUTPUT), Some(MAX_OUTPUT));
+        self.bev.set_max(Some(STREAM_MAX), Some(STREAM_MAX));
         self.bev.clear_callbacks();
         self.over(Stage::Upgraded);
         let stream = self.bev.clone();

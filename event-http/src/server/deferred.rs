@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use event_core::{Buffer, LoopHandle, Mailbox, Sender};
 
-use crate::driver::{MAX_OUTPUT, ROOM};
 use crate::error::{Caller, Error, Ours};
 use crate::head::Headers;
 use crate::server::flow::Flow;
@@ -110,7 +109,8 @@ impl Deferred {
         let headers = std::mem::take(request.reply_headers());
         let body = request.take_body();
         drop(body);
-        let flow = Arc::new(Flow::new(request.is_client_gone()));
+        let gone = request.is_client_gone();
+        let flow = Arc::new(server.with_limits(|limits| Flow::new(gone, limits)));
         request.connection().add_hook(Hook::flag(request.seq(), flow.clone()));
         let sender = open_desk(&server);
         let (number, refused) = {
@@ -229,13 +229,14 @@ impl DeferredReply {
     ///
     /// # Errors
     /// - `is_client_gone` or `is_server_gone` if that is known already.
-    /// - `is_ours` if more than 16 MiB are [pending](Self::pending_output) already: the thread runs ahead of its client.
+    /// - `is_ours` if more than [`Limits::max_output_bytes`](crate::Limits::max_output_bytes) are
+    ///   [pending](Self::pending_output) already: the thread runs ahead of its client.
     ///   Nothing is sent, and the connection is closed.
     #[doc(alias = "evhttp_send_reply_chunk")]
     pub fn chunk(&self, piece: impl Into<Buffer>) -> Result<(), Error> {
         let piece = piece.into();
         let (flow, number) = (&self.ticket.flow, self.ticket.number);
-        if !flow.is_gone() && flow.pending() > MAX_OUTPUT {
+        if flow.is_full() {
             let _ = self.ticket.send(Message::Dropped(number));
             flow.raise();
             return Err(event_core::Error::OutputFull.into());
@@ -268,9 +269,9 @@ impl DeferredReply {
         self.ticket.flow.pending()
     }
 
-    /// False above 1 MiB of pending bytes, and when the client or the server is gone.
+    /// False above [`Limits::room`](crate::Limits::room) of pending bytes, and when the client or the server is gone.
     pub fn has_room(&self) -> bool {
-        !self.is_gone() && self.pending_output() <= ROOM
+        self.ticket.flow.has_room()
     }
 
     /// Blocks this thread until there is room, or until `timeout` has passed: then false. Never call it on the loop's
@@ -279,7 +280,7 @@ impl DeferredReply {
     /// # Errors
     /// - `is_client_gone` if the client or the server is gone: nobody waits for the rest.
     pub fn wait_for_room(&self, timeout: impl Into<Option<Duration>>) -> Result<bool, Error> {
-        let has_room = self.ticket.flow.wait(ROOM, timeout.into());
+        let has_room = self.ticket.flow.wait(timeout.into());
         if self.is_gone() { Err(Caller::LateReply.into()) } else { Ok(has_room) }
     }
 

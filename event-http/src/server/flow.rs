@@ -4,10 +4,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::limits::Limits;
+
 /// Shared by the loop and the holder of a token.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Flow {
     gone: AtomicBool,
+    /// Bytes above which there is no room, and above which there is an end.
+    room: usize,
+    max: Option<usize>,
     pending: Mutex<Pending>,
     /// Told whenever there is more room, or nobody to wait for.
     changed: Condvar,
@@ -23,8 +28,22 @@ struct Pending {
 }
 
 impl Flow {
-    pub(crate) fn new(gone: bool) -> Flow {
-        Flow { gone: AtomicBool::new(gone), ..Flow::default() }
+    pub(crate) fn new(gone: bool, limits: &Limits) -> Flow {
+        Flow {
+            gone: AtomicBool::new(gone),
+            room: limits.room,
+            max: limits.max_output_bytes,
+            pending: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        !self.is_gone() && self.pending() <= self.room
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        !self.is_gone() && self.max.is_some_and(|max| self.pending() > max)
     }
 
     pub(crate) fn is_gone(&self) -> bool {
@@ -57,12 +76,12 @@ impl Flow {
         pending.mailed + pending.unsent
     }
 
-    /// Waits until no more than `most` bytes are pending, nobody is there to wait for, or `timeout` has passed. True
+    /// Waits until there is room, nobody is there to wait for, or `timeout` has passed. True
     /// unless it has.
-    pub(crate) fn wait(&self, most: usize, timeout: Option<Duration>) -> bool {
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> bool {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut pending = self.lock();
-        while pending.mailed + pending.unsent > most && !self.is_gone() {
+        while pending.mailed + pending.unsent > self.room && !self.is_gone() {
             pending = match until.map(|until| until.saturating_duration_since(Instant::now())) {
                 None => self.changed.wait(pending).unwrap_or_else(PoisonError::into_inner),
                 Some(Duration::ZERO) => return false,
@@ -88,18 +107,22 @@ mod tests {
 
     #[test]
     fn a_waiter_goes_on_when_enough_has_left_or_the_client_has() {
-        let flow = Arc::new(Flow::new(false));
-        flow.mail(10);
-        assert!(!flow.wait(9, Some(Duration::ZERO)) && flow.wait(10, None));
+        let limits = Limits { room: 4, max_output_bytes: Some(20), ..Limits::default() };
+        let flow = Arc::new(Flow::new(false, &limits));
+        flow.mail(4);
+        assert!(flow.wait(None) && flow.has_room());
+        flow.mail(6);
+        assert!(!flow.wait(Some(Duration::ZERO)) && !flow.has_room() && !flow.is_full());
         let other = flow.clone();
-        let waiter = std::thread::spawn(move || other.wait(4, None));
+        let waiter = std::thread::spawn(move || other.wait(None));
         flow.deliver(10, 10);
         assert_eq!(flow.pending(), 10);
         flow.deliver(0, 4);
         assert!(waiter.join().unwrap() && !flow.is_gone());
         flow.mail(100);
+        assert!(flow.is_full());
         let other = flow.clone();
-        let waiter = std::thread::spawn(move || other.wait(0, None));
+        let waiter = std::thread::spawn(move || other.wait(None));
         flow.raise();
         assert!(waiter.join().unwrap() && flow.is_gone());
     }

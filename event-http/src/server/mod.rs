@@ -239,6 +239,11 @@ impl fmt::Debug for Server {
 }
 
 impl Inner {
+    /// `look` is ours and calls nothing.
+    pub(crate) fn with_limits<T>(&self, look: impl FnOnce(&Limits) -> T) -> T {
+        look(&self.rules.borrow().limits)
+    }
+
     pub(crate) fn rules(&self) -> Rc<Rules> {
         self.rules.borrow().clone()
     }

@@ -363,13 +363,14 @@ impl Reply {
         self.connection.pending_output(self.seq)
     }
 
-    /// False above 1 MiB of unsent bytes: what is sent now only grows memory, and above 16 MiB ends the connection.
+    /// False above [`Limits::room`](crate::Limits::room) of unsent bytes: what is sent now only grows memory, and above
+    /// [`Limits::max_output_bytes`](crate::Limits::max_output_bytes) ends the connection.
     /// False as well when the client or the server is gone.
     pub fn has_room(&self) -> bool {
         self.connection.has_room(self.seq)
     }
 
-    /// Is called when there is room again, which is below 512 KiB of unsent bytes, and each time that more has left.
+    /// Is called when there is room again, which is below half of that, and each time that more has left.
     /// Dropped when the answer ends. Replaces nothing: each call adds one.
     #[doc(alias = "evhttp_send_reply_chunk_with_cb")]
     pub fn on_room(&self, cb: impl FnMut() + 'static) {

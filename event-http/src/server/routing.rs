@@ -139,6 +139,11 @@ impl Server {
 impl Inner {
     /// Hands a request to its handler.
     pub(crate) fn serve(&self, mut request: Request) {
+        if !has_nul(request.path())
+            && let Some(handler) = self.site.only()
+        {
+            return handler.call(request);
+        }
         match self.find(&request) {
             Found::Handler(handler, params) => {
                 request.set_params(params);
@@ -151,15 +156,17 @@ impl Inner {
     /// What serves a request.
     pub(crate) fn find(&self, request: &Request) -> Found {
         let path = request.path();
-        if memchr::memmem::find(path.as_bytes(), b"%00").is_some() {
-            // Whoever takes paths for C strings would see another one.
+        if has_nul(path) {
             return Found::NoText;
         }
-        if self.site.has_hosts() {
-            return self.site.of_host(request.host()).find(path, request.method());
-        }
-        self.site.find(path, request.method())
+        self.site.of_host(request.host()).find(path, request.method())
     }
+}
+
+/// Whether a path has an encoded NUL. Whoever takes paths for C strings would see another one.
+fn has_nul(path: &str) -> bool {
+    let path = path.as_bytes();
+    memchr::memchr(b'%', path).is_some_and(|at| memchr::memmem::find(&path[at..], b"%00").is_some())
 }
 
 fn refuse(request: Request, found: &Found) {

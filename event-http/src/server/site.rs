@@ -16,9 +16,18 @@ pub(crate) struct Site {
     routes: RefCell<Routes>,
     hosts: RefCell<Vec<(Box<str>, Rc<Site>)>>,
     aliases: RefCell<Vec<Box<str>>>,
-    /// Something here wants requests before their bodies, or did.
-    early: Cell<bool>,
+    /// Shared by the sites of a server.
+    flags: Rc<Flags>,
     gone: Cell<bool>,
+}
+
+/// What the sites of a server have had, ever: what most servers never have costs a request one look.
+#[derive(Default)]
+struct Flags {
+    /// Routes or hosts; without them only the handler for everything is there.
+    any: Cell<bool>,
+    /// Handlers that want requests before their bodies.
+    early: Cell<bool>,
 }
 
 /// What a site holds of the program's, for the caller to drop.
@@ -36,6 +45,7 @@ impl Site {
             drop(handler);
             return Err(Ours::ServerGone.into());
         }
+        self.flags.any.set(true);
         let inserted = self.routes.borrow_mut().insert(path, handler);
         inserted.map_err(|refused| {
             drop(refused);
@@ -48,13 +58,11 @@ impl Site {
             drop(handler);
             return Err(Ours::ServerGone.into());
         }
-        let early = handler.is_early();
+        self.flags.any.set(true);
+        self.flags.early.set(self.flags.early.get() || handler.is_early());
         let inserted = self.routes.borrow_mut().insert_pattern(methods, pattern, handler);
         match inserted {
-            Ok(()) => {
-                self.early.set(self.early.get() || early);
-                Ok(())
-            }
+            Ok(()) => Ok(()),
             Err((error, refused)) => {
                 drop(refused);
                 Err(error)
@@ -80,7 +88,8 @@ impl Site {
         if hosts.iter().any(|(own, _)| own.eq_ignore_ascii_case(pattern)) {
             return Err(Caller::HostTaken.into());
         }
-        let site = Rc::new(Site::default());
+        self.flags.any.set(true);
+        let site = Rc::new(Site { flags: self.flags.clone(), ..Site::default() });
         hosts.push((pattern.into(), site.clone()));
         Ok(VirtualHost { site })
     }
@@ -149,13 +158,14 @@ impl Site {
         self.hosts.borrow().iter().find_map(|(_, site)| site.by_alias(name))
     }
 
-    pub(crate) fn has_hosts(&self) -> bool {
-        !self.hosts.borrow().is_empty()
+    /// The handler of everything, if there is nothing to choose from.
+    pub(crate) fn only(&self) -> Option<Rc<Handler>> {
+        if self.flags.any.get() { None } else { self.gencb.borrow().clone() }
     }
 
     /// Whether a request may have to be handed out before its body.
     pub(crate) fn is_early(&self) -> bool {
-        self.early.get() || self.hosts.borrow().iter().any(|(_, site)| site.is_early())
+        self.flags.early.get()
     }
 
     /// What serves a path, as it was sent.
