@@ -129,14 +129,15 @@ impl Connection {
             }
             exchange.to
         };
-        let content_type = self.server.content_type();
         let mut written = Err(Caller::LateReply.into());
         let room =
             HEAD_ROOM + if let Payload::Whole(len) = payload { COPY_BODY.min(len as usize) } else { 0 };
         self.append(seq, room, |out| {
             self.server.with_date(|date| {
-                let automatic = Automatic { date, content_type: content_type.as_deref() };
-                written = encode::reply_head(out, to, head, payload, automatic);
+                self.server.with_content_type(|content_type| {
+                    let automatic = Automatic { date, content_type };
+                    written = encode::reply_head(out, to, head, payload, automatic);
+                });
             });
             if let (Ok(delivery), Some(body)) = (&written, body)
                 && delivery.mode != Mode::Nothing

@@ -111,11 +111,15 @@ impl Connection {
     }
 
     /// Whether the clocks of the body stand still, because the program is not ready for it.
+    #[inline]
     pub(super) fn body_waits(&self) -> bool {
-        self.paused.get()
-            && self.extra(|extra| {
-                extra.incoming.as_mut().and_then(Incoming::early).is_some_and(|early| early.waits.is_some())
-            })
+        self.paused.get() && self.early_waits()
+    }
+
+    fn early_waits(&self) -> bool {
+        self.extra(|extra| {
+            extra.incoming.as_mut().and_then(Incoming::early).is_some_and(|early| early.waits.is_some())
+        })
     }
 
     /// Looks at the request of `seq`, if its body is still to come and it was handed out. `f` is ours.

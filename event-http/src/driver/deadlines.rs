@@ -58,28 +58,32 @@ impl Connection {
 
     /// Sets the nearest deadline. Law: whenever a connection waits, something will wake it.
     pub(super) fn arm(&self) {
-        let rules = self.server.rules();
         let output = self.bev.pending_output() > 0;
-        let mut deadline = match self.stage.get() {
-            Stage::Open if self.body_waits() => None,
-            Stage::Open => self.core.borrow().deadline(&rules.limits, output),
-            Stage::Lingering => self.extra(|extra| extra.linger.as_ref().and_then(Linger::deadline)),
-            _ => None,
-        };
-        if output && let Some(answer) = self.answer_deadline(&rules) {
-            deadline = Some(deadline.map_or(answer, |deadline| deadline.min(answer)));
-        }
-        if rules.limits.handler_timeout.is_some()
-            && let Some(handler) = self.handler_deadline(&rules)
-        {
-            deadline = Some(deadline.map_or(handler, |deadline| deadline.min(handler)));
-        }
+        let deadline = self.server.with_rules(|rules| self.nearest_deadline(rules, output));
         self.bev.set_deadline(deadline);
         debug_assert!(
             output || deadline.is_some() || self.is_awaited(),
             "nobody wakes a connection that is {:?}",
             self.stage.get()
         );
+    }
+
+    fn nearest_deadline(&self, rules: &Rules, output: bool) -> Option<Duration> {
+        let mut deadline = match self.stage.get() {
+            Stage::Open if self.body_waits() => None,
+            Stage::Open => self.core.borrow().deadline(&rules.limits, output),
+            Stage::Lingering => self.extra(|extra| extra.linger.as_ref().and_then(Linger::deadline)),
+            _ => None,
+        };
+        if output && let Some(answer) = self.answer_deadline(rules) {
+            deadline = Some(deadline.map_or(answer, |deadline| deadline.min(answer)));
+        }
+        if rules.limits.handler_timeout.is_some()
+            && let Some(handler) = self.handler_deadline(rules)
+        {
+            deadline = Some(deadline.map_or(handler, |deadline| deadline.min(handler)));
+        }
+        deadline
     }
 
     /// Whether a read, the next turn or the program will go on with this connection, or nothing has to.

@@ -235,6 +235,7 @@ impl Connection {
     }
 
     /// The request of which the body is still to come.
+    #[inline]
     fn take_incoming(&self) -> Option<Incoming> {
         let mut extra = self.extra.take()?;
         let incoming = extra.incoming.take();

@@ -55,7 +55,7 @@ impl Connection {
                 Some(Incoming { taker: Taker::Early(early), .. }) if early.ended.is_some() => {
                     let Some(request) = incoming.take() else { break };
                     self.end_of_body(request);
-                    rules = self.server.rules();
+                    self.server.renew(&mut rules);
                     continue;
                 }
                 Some(Incoming { taker: Taker::Early(early), .. }) => {
@@ -69,7 +69,7 @@ impl Connection {
                     self.asked.set(false);
                     if self.server.is_early() {
                         incoming = self.hand_out(seq, head);
-                        rules = self.server.rules();
+                        self.server.renew(&mut rules);
                     } else {
                         incoming = Some(Incoming { seq, taker: Taker::Head(head), body: Buffer::new() });
                     }
@@ -105,7 +105,7 @@ impl Connection {
                     }
                     served += 1;
                     // The handler may have changed them.
-                    rules = self.server.rules();
+                    self.server.renew(&mut rules);
                     if rules.limits.handler_timeout.is_some() {
                         self.note_handed(ended);
                     }

@@ -70,7 +70,7 @@ impl Inner {
         };
         match self.find(&request) {
             Found::Handler(handler, params) if handler.is_early() => {
-                request.set_params(params);
+                params.into_iter().for_each(|params| request.set_params(params));
                 handler.call(request);
                 None
             }

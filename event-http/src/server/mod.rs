@@ -78,7 +78,7 @@ pub(crate) struct Inner {
     rules: RefCell<Rc<Rules>>,
     date: RefCell<DateCache>,
     /// The field that answers with a body get if they lack it.
-    content_type: RefCell<Option<Rc<Headers>>>,
+    content_type: RefCell<Option<Headers>>,
     site: Rc<Site>,
     listeners: RefCell<Vec<BoundSocket>>,
     factory: Slot<Factory>,
@@ -182,7 +182,7 @@ impl Server {
         if let Some(content_type) = content_type {
             let mut headers = Headers::new();
             headers.add("Content-Type", content_type)?;
-            field = Some(Rc::new(headers));
+            field = Some(headers);
         }
         self.inner.content_type.replace(field);
         Ok(())
@@ -244,6 +244,19 @@ impl Inner {
         look(&self.rules.borrow().limits)
     }
 
+    /// `look` is ours and calls nothing.
+    pub(crate) fn with_rules<T>(&self, look: impl FnOnce(&Rules) -> T) -> T {
+        look(&self.rules.borrow())
+    }
+
+    /// Takes the rules of now in the place of older ones.
+    pub(crate) fn renew(&self, rules: &mut Rc<Rules>) {
+        let now = self.rules.borrow();
+        if !Rc::ptr_eq(&now, rules) {
+            *rules = now.clone();
+        }
+    }
+
     pub(crate) fn rules(&self) -> Rc<Rules> {
         self.rules.borrow().clone()
     }
@@ -255,8 +268,9 @@ impl Inner {
         drop(old);
     }
 
-    pub(crate) fn content_type(&self) -> Option<Rc<Headers>> {
-        self.content_type.borrow().clone()
+    /// `encode` is ours: it formats a head.
+    pub(crate) fn with_content_type<T>(&self, encode: impl FnOnce(Option<&Headers>) -> T) -> T {
+        encode(self.content_type.borrow().as_ref())
     }
 
     /// `use_date` is ours: it formats a head.

@@ -42,13 +42,20 @@ pub struct Request {
     /// Always there until the request is dropped.
     head: Option<Box<RequestHead>>,
     body: Buffer,
-    trailers: Headers,
     reply_headers: Headers,
-    params: Option<Box<Params>>,
+    rare: Option<Box<Rare>>,
     answered: bool,
 }
 
+/// What few requests have.
+#[derive(Default)]
+struct Rare {
+    trailers: Headers,
+    params: Option<Params>,
+}
+
 impl Request {
+    #[inline]
     pub(crate) fn new(
         connection: Rc<Connection>,
         seq: Seq,
@@ -58,16 +65,11 @@ impl Request {
     ) -> Request {
         connection.lend();
         let reply_headers = Headers::new();
-        Request {
-            connection,
-            seq,
-            head: Some(head),
-            body,
-            trailers,
-            reply_headers,
-            params: None,
-            answered: false,
-        }
+        let rare = match trailers.is_empty() {
+            true => None,
+            false => Some(Box::new(Rare { trailers, params: None })),
+        };
+        Request { connection, seq, head: Some(head), body, reply_headers, rare, answered: false }
     }
 
     /// The method.
@@ -89,6 +91,11 @@ impl Request {
         self.head().path()
     }
 
+    pub(crate) fn path_bytes(&self) -> &[u8] {
+        let head = self.head();
+        head.path.slice(&head.headers.bytes)
+    }
+
     /// What follows the first `?` of the target, not decoded; empty if nothing follows.
     #[doc(alias = "evhttp_uri_get_query")]
     pub fn query(&self) -> Option<&str> {
@@ -97,11 +104,11 @@ impl Request {
 
     /// What the path has for a name of the route's pattern, decoded; see [`Server::route`].
     pub fn param(&self, name: &str) -> Option<&str> {
-        self.params.as_ref()?.get(name)
+        self.rare.as_ref()?.params.as_ref()?.get(name)
     }
 
-    pub(crate) fn set_params(&mut self, params: Option<Box<Params>>) {
-        self.params = params;
+    pub(crate) fn set_params(&mut self, params: Params) {
+        self.rare.get_or_insert_default().params = Some(params);
     }
 
     /// The version of HTTP that the client speaks.
@@ -129,7 +136,8 @@ impl Request {
 
     /// The fields behind a chunked body, kept apart from the header fields (RFC 9110 section 6.5.1).
     pub fn trailers(&self) -> &Headers {
-        &self.trailers
+        static EMPTY: Headers = Headers::new();
+        self.rare.as_ref().map_or(&EMPTY, |rare| &rare.trailers)
     }
 
     /// The body; empty without one, and before it is read.
@@ -144,11 +152,15 @@ impl Request {
     }
 
     pub(crate) fn take_body_and_trailers(&mut self) -> (Buffer, Headers) {
-        (self.body.take_all(), std::mem::take(&mut self.trailers))
+        let trailers = self.rare.as_mut().map(|rare| std::mem::take(&mut rare.trailers));
+        (self.body.take_all(), trailers.unwrap_or_default())
     }
 
     pub(crate) fn set_body(&mut self, body: Buffer, trailers: Headers) {
-        (self.body, self.trailers) = (body, trailers);
+        self.body = body;
+        if !trailers.is_empty() {
+            self.rare.get_or_insert_default().trailers = trailers;
+        }
     }
 
     /// The client's address.

@@ -61,6 +61,7 @@ impl Handler {
     }
 
     /// Calls the handler; a panic in it is logged, and the request that it drops answers 500.
+    #[inline]
     pub(crate) fn call(&self, request: Request) {
         let Some(mut callback) = self.callback.take() else { return };
         guarded("a handler", || callback(request));
@@ -70,7 +71,7 @@ impl Handler {
 
 /// What there is for a path and a method.
 pub(crate) enum Found {
-    Handler(Rc<Handler>, Option<Box<Params>>),
+    Handler(Rc<Handler>, Option<Params>),
     /// The path has handlers, of these methods only.
     NotAllowed(MethodSet),
     /// A value in the path is no text.
@@ -201,7 +202,7 @@ impl Routes {
         for (pattern, slot) in self.patterns.iter().filter(|(pattern, _)| pattern.matches(path)) {
             if let Some(handler) = slot.find(method) {
                 return match pattern.params(path) {
-                    Some(params) => Found::Handler(handler.clone(), Some(Box::new(params))),
+                    Some(params) => Found::Handler(handler.clone(), Some(params)),
                     None => Found::NoText,
                 };
             }
