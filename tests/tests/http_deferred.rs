@@ -332,7 +332,7 @@ fn a_thread_that_waits_for_room_holds_little_for_a_slow_reader() {
             let mut reply = token.send_reply_start(200, None).unwrap();
             let mut most = 0;
             for _ in 0..len >> 16 {
-                assert!(reply.wait_for_room(None).unwrap() && reply.has_room());
+                assert!(reply.wait_for_room(None).unwrap());
                 reply.chunk(vec![b'x'; 1 << 16]).unwrap();
                 most = most.max(reply.pending_output());
             }
