@@ -14,6 +14,7 @@ mod programs;
 mod report;
 mod servers;
 mod syscalls;
+mod throughput;
 mod timers;
 mod tools;
 
@@ -59,6 +60,7 @@ fn measure(options: &Options) -> Outcome<Report> {
         Command::Memory => memory::run(options, &mut report)?,
         Command::Posts => posts::run(options, &mut report)?,
         Command::Syscalls => syscalls::run(options, &mut report)?,
+        Command::Throughput => throughput::run(options, &mut report)?,
         Command::Timers => timers::run(options, &mut report)?,
     }
     print!("{}", report.text());

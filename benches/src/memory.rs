@@ -1,10 +1,11 @@
-//! What an idle keep-alive connection costs a server in resident memory.
+//! What an idle keep-alive connection costs a server in resident memory, and an idle stream a loop.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::options::Options;
+use crate::programs::{Program, Row, Source, rounds};
 use crate::report::{Cell, Report, Table};
 use crate::servers::{Launch, Peer, Server};
 use crate::{Outcome, proc};
@@ -14,6 +15,13 @@ const CLOSING: Duration = Duration::from_secs(20);
 
 /// Descriptors that either side needs besides its connections.
 const SPARE: u64 = 64;
+
+/// Callbacks as one object a stream, and as closures, each of which is a box.
+const STREAMS: [Row; 3] = [
+    Row::c("libevent", "streams_libevent", &["-levent"]),
+    Row { name: "event-core", source: Source::Ours, before: &["streams"], after: &["objects"] },
+    Row { name: "event-core closures", source: Source::Ours, before: &["streams"], after: &["closures"] },
+];
 
 const COLUMNS: &[&str] = &["server", "pass", "before KiB", "low KiB", "high KiB", "bytes/connection", "note"];
 
@@ -34,6 +42,35 @@ struct Passes {
 }
 
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
+    servers(options, report)?;
+    streams(options, report)
+}
+
+/// What one more idle stream costs.
+fn streams(options: &Options, report: &mut Report) -> Outcome<()> {
+    let programs = STREAMS
+        .iter()
+        .filter(|row| options.only.is_empty() || options.only.iter().any(|only| only == row.name))
+        .map(Program::build)
+        .collect::<Outcome<Vec<_>>>()?;
+    let (low, high) = options.connections;
+    let title = format!("resident memory with {low} and {high} idle streams: {} rounds", options.rounds);
+    let mut table = Table::new(title, &["program", "bytes/stream", "note"]);
+    let args = [low.to_string(), high.to_string()];
+    for run in rounds(programs.iter(), &args, None, options.rounds) {
+        let mut row = vec![Cell::text(&run.name)];
+        if let Some(why) = &run.error {
+            report.gap(&mut table, row, why);
+            continue;
+        }
+        row.extend([Cell::spread(run.values("bytes"), 0), Cell::text("")]);
+        table.row(row);
+    }
+    report.add(table);
+    Ok(())
+}
+
+fn servers(options: &Options, report: &mut Report) -> Outcome<()> {
     let (low, high) = options.connections;
     let mut table = Table::new(format!("resident memory with {low} and {high} idle connections"), COLUMNS);
     let needed = high as u64 + SPARE;

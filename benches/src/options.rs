@@ -10,16 +10,17 @@ usage: cargo run --release -p benches -- MEASUREMENT [OPTIONS]
 MEASUREMENT is one of
   http, syscalls, allocs, memory   of HTTP servers
   dispatch, timers, posts          of event loops
+  throughput                       of streams
   instructions                     our own, held against instructions.tsv
 
-  --rounds N             http, dispatch, timers, posts: interleaved rounds (5)
+  --rounds N             http, dispatch, timers, posts, throughput: interleaved rounds (5)
   --seconds S            http: whole seconds of load in a round (2)
   --modes A,B            only these modes: http (k1,k64,k400,close64,pipe16), dispatch (100/1,1000/100,9000/100),
-                         timers (1000,100000,1000000,one)
+                         timers (1000,100000,1000000,one), throughput (pair,proxy)
   --connections LOW,HIGH memory: the two counts the slope is taken between (2000,9000)
   --only A,B             only these servers or programs, by name
   --server NAME=PATH     one more server: a program that takes ADDR:PORT, say an older build (repeatable);
-                         of dispatch, timers and posts: an older build of target/release/ours
+                         of dispatch, timers, posts, throughput: an older build of target/release/ours
   --update               instructions: write instructions.tsv anew
   --json FILE            also write the figures as JSON";
 
@@ -33,11 +34,12 @@ pub(crate) enum Command {
     Memory,
     Posts,
     Syscalls,
+    Throughput,
     Timers,
 }
 
 impl Command {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Allocs,
         Self::Dispatch,
         Self::Http,
@@ -45,6 +47,7 @@ impl Command {
         Self::Memory,
         Self::Posts,
         Self::Syscalls,
+        Self::Throughput,
         Self::Timers,
     ];
 
@@ -57,6 +60,7 @@ impl Command {
             Self::Memory => "memory",
             Self::Posts => "posts",
             Self::Syscalls => "syscalls",
+            Self::Throughput => "throughput",
             Self::Timers => "timers",
         }
     }

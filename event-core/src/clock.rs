@@ -19,14 +19,26 @@ impl Time {
     }
 
     /// The time `after` later; a sum past the clock's range (584 years) is `NEVER`.
+    #[inline]
     pub(crate) fn after(self, after: Duration) -> Time {
-        Time(u64::try_from(after.as_nanos()).map_or(u64::MAX, |n| self.0.saturating_add(n)))
+        self.after_nanos(nanos(after))
+    }
+
+    #[inline]
+    pub(crate) fn after_nanos(self, after: u64) -> Time {
+        Time(self.0.saturating_add(after))
     }
 
     /// How long from `earlier` to this; zero if that is in the past.
     pub(crate) fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
+}
+
+/// A duration in nanoseconds; what is past the clock's range is all of it.
+#[inline]
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    duration.as_secs().saturating_mul(1_000_000_000).saturating_add(duration.subsec_nanos().into())
 }
 
 #[cfg(test)]

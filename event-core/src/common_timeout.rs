@@ -3,12 +3,20 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::clock::Time;
+use crate::clock::{Time, nanos};
 use crate::error::Error;
-use crate::heap::Heap;
+use crate::heap::{Entry, Heap, NO_SLOT, Promise};
+use crate::slots::Key;
 
 /// At most so many queues a loop, libevent's number: each may have an entry in the heap.
 const MAX_QUEUES: u32 = 256;
+
+/// So many timers that one callback arms are each counted from a reading of the clock of their own: more than most
+/// callbacks arm. Only what one arms beyond them shares readings.
+const EXACT: u32 = 16;
+
+/// So many timers share a reading of the clock, which costs more than everything else about arming one.
+const SHARE: usize = 8;
 
 /// No slot, no queue.
 const NONE: u32 = u32::MAX;
@@ -83,6 +91,13 @@ pub(crate) struct Timers {
     nodes: Vec<Node>,
     /// 0 until the first common timeout is asked for.
     owner: u64,
+    /// How many timers the running callback has armed, up to `EXACT`.
+    armed: u32,
+    /// Those of the running callback that wait for a reading of the clock, in the order of arming. The clock is read when
+    /// there are `SHARE`, when somebody wants to know a deadline, or when the callback ends: never before the call that
+    /// armed one, so none is early.
+    promised: [Promise; SHARE],
+    promises: usize,
 }
 
 impl Timers {
@@ -111,9 +126,99 @@ impl Timers {
         common.owner == self.owner
     }
 
+    /// Whether the running callback has armed so many timers that more share a reading of the clock.
+    #[inline]
+    pub(crate) fn is_sharing(&self) -> bool {
+        self.armed == EXACT
+    }
+
+    /// A callback has armed a timer by a reading of its own.
+    pub(crate) fn armed_one(&mut self) {
+        self.armed = (self.armed + 1).min(EXACT);
+    }
+
+    /// While `is_sharing`: arms the timer of a slot that is alone. Tells whether it was armed; `None` if the slot is not
+    /// alone.
+    #[inline]
+    pub(crate) fn promise_alone(&mut self, key: Key, after: Duration) -> Option<bool> {
+        let slot = in_heap(key.index);
+        let was_armed = self.heap.promise_alone(slot, key.generation)?;
+        if let Some(promise) = self.promised.get_mut(self.promises) {
+            *promise = Promise { after: nanos(after), slot };
+            self.promises += 1;
+        }
+        Some(was_armed)
+    }
+
+    /// Whether `keep_promises` must be called before `promise_alone` is.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.promises == SHARE
+    }
+
+    /// Disarms the timer of a slot that is alone. Tells whether it was armed; `None` if the slot is not alone.
+    #[inline]
+    pub(crate) fn remove_alone(&mut self, key: Key) -> Option<bool> {
+        let was_armed = self.heap.remove_alone(in_heap(key.index), key.generation)?;
+        self.take_back(key.index);
+        Some(was_armed)
+    }
+
+    /// Arms the timer of a slot that is alone. Tells whether it was armed; `None` if the slot is not alone.
+    pub(crate) fn arm_alone(&mut self, key: Key, after: Duration, clock: impl Fn() -> Time) -> Option<bool> {
+        let slot = in_heap(key.index);
+        if !self.heap.is_alone(slot, key.generation) {
+            return None;
+        }
+        let now = clock();
+        self.keep_promises(|| now);
+        Some(self.heap.set(slot, now.after(after)))
+    }
+
+    /// See the heap's. Such a timer does not stand in a queue.
+    pub(crate) fn set_alone(&mut self, slot: u32, generation: Option<u32>) {
+        self.heap.set_alone(in_heap(slot), generation);
+    }
+
+    /// No callback runs any more, or the next one is about to.
+    #[inline]
+    pub(crate) fn callback_ended(&mut self, clock: impl Fn() -> Time) {
+        if self.armed > 0 {
+            self.armed = 0;
+            self.keep_promises(clock);
+        }
+    }
+
+    /// Sets the deadlines that are not known yet. To be called before deadlines are asked for.
+    #[inline]
+    pub(crate) fn keep_promises(&mut self, clock: impl Fn() -> Time) {
+        if self.promises > 0 {
+            self.keep_promises_at(clock());
+        }
+    }
+
+    #[inline(never)]
+    fn keep_promises_at(&mut self, now: Time) {
+        self.heap.keep(&self.promised[..self.promises], now);
+        self.promises = 0;
+    }
+
+    /// The slot's timer is disarmed, or armed by another call.
+    #[inline]
+    fn take_back(&mut self, slot: u32) {
+        if self.promises > 0 {
+            for promise in &mut self.promised[..self.promises] {
+                if promise.slot == in_heap(slot) {
+                    promise.slot = NO_SLOT;
+                }
+            }
+        }
+    }
+
     /// Arms the slot's timer by itself, or moves it; either way it is now the last of its deadline.
     #[inline]
     pub(crate) fn set(&mut self, slot: u32, deadline: Time) {
+        self.take_back(slot);
         if !self.nodes.is_empty() {
             self.leave(slot);
             if let Some(node) = self.nodes.get_mut(slot as usize) {
@@ -132,23 +237,26 @@ impl Timers {
     /// Arms the slot's timer anew where it was armed last: by itself, or in the same queue.
     #[inline]
     pub(crate) fn rearm(&mut self, slot: u32, deadline: Time) {
+        self.take_back(slot);
         match self.nodes.get(slot as usize) {
             Some(&Node { home, .. }) if home != NONE => {
                 self.leave(slot);
                 self.enter(slot, home, deadline);
             }
-            _ => self.heap.set(in_heap(slot), deadline),
+            _ => _ = self.heap.set(in_heap(slot), deadline),
         }
     }
 
     /// Disarms the slot's timer; tells whether it was armed.
     #[inline]
     pub(crate) fn remove(&mut self, slot: u32) -> bool {
+        self.take_back(slot);
         self.heap.remove(in_heap(slot)) || !self.nodes.is_empty() && self.leave(slot)
     }
 
     #[inline]
     pub(crate) fn deadline(&self, slot: u32) -> Option<Time> {
+        debug_assert!(self.promised[..self.promises].iter().all(|promise| promise.slot != in_heap(slot)));
         let alone = self.heap.deadline(in_heap(slot));
         if self.nodes.is_empty() {
             return alone;
@@ -156,15 +264,45 @@ impl Timers {
         alone.or_else(|| self.nodes.get(slot as usize).filter(|node| node.linked).map(|node| node.deadline))
     }
 
+    #[inline]
+    pub(crate) fn is_armed(&self, slot: u32) -> bool {
+        self.heap.is_armed(in_heap(slot))
+            || !self.nodes.is_empty() && self.nodes.get(slot as usize).is_some_and(|node| node.linked)
+    }
+
     /// The nearest deadline and its slot.
     #[inline]
-    pub(crate) fn first(&self) -> Option<(Time, u32)> {
+    pub(crate) fn first(&mut self) -> Option<(Time, u32)> {
+        debug_assert_eq!(self.promises, 0);
         let (deadline, id) = self.heap.first()?;
         let slot = id.checked_sub(MAX_QUEUES + 1).unwrap_or_else(|| self.queues[id as usize].first);
         Some((deadline, slot))
     }
 
-    /// How many timers are armed.
+    /// Whether a deadline may have passed.
+    #[inline]
+    pub(crate) fn may_be_due(&self, now: Time) -> bool {
+        self.heap.may_be_due(now)
+    }
+
+    /// Disarms the timers whose deadline has passed and appends them in their order.
+    pub(crate) fn take_due(&mut self, now: Time, due: &mut Vec<Entry>) {
+        debug_assert_eq!(self.promises, 0);
+        if self.queues.iter().any(|queue| queue.len > 0) {
+            while let Some((deadline, slot)) = self.first().filter(|first| first.0 <= now) {
+                self.remove(slot);
+                due.push(Entry::new(deadline, slot));
+            }
+            return;
+        }
+        let from = due.len();
+        self.heap.take_due(now, due);
+        for entry in &mut due[from..] {
+            entry.slot -= MAX_QUEUES + 1;
+        }
+    }
+
+    /// How many timers are armed and have a deadline.
     pub(crate) fn len(&self) -> usize {
         let in_use = self.queues.iter().filter(|queue| queue.len > 0);
         in_use.fold(self.heap.len(), |len, queue| len - 1 + queue.len)
@@ -211,7 +349,7 @@ impl Timers {
             None => {
                 queue.first = next;
                 match self.nodes.get(next as usize) {
-                    Some(first) => self.heap.set_in_order(home, first.deadline, first.seq),
+                    Some(first) => _ = self.heap.set_in_order(home, first.deadline, first.seq),
                     None => _ = self.heap.remove(home),
                 }
             }

@@ -220,7 +220,7 @@ impl Timer {
     }
 
     /// Starts it, or starts it anew: it fires when `after` has passed from now, never earlier. A timer of no length
-    /// fires in the next turn.
+    /// fires in the next turn. A callback that starts more than sixteen: see [`LoopHandle::add`].
     ///
     /// # Errors
     /// - `Error::Stale` if it was freed by its id; `Error::LoopGone`, `Error::Forked`.

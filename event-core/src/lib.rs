@@ -95,8 +95,10 @@ mod threads;
 mod watcher;
 
 pub use base::EventBase;
-pub use buffer::{Buffer, Eol};
-pub use bufferevent::{BufferEvent, BufferGuard, Callbacks, Direction, Scoped, StreamEvent, Transport};
+pub use buffer::{Buffer, Eol, FileSegment};
+pub use bufferevent::{
+    BufferChange, BufferEvent, BufferGuard, Callbacks, Direction, Scoped, Spliced, StreamEvent, Transport,
+};
 pub use bytes::Bytes;
 pub use common_timeout::CommonTimeout;
 pub use config::Config;

@@ -27,6 +27,10 @@ impl Source for Registered {
         self.0.clone().run(handle, ready);
     }
 
+    fn is_for_calls(&self) -> bool {
+        true
+    }
+
     /// Whoever frees it has its reasons and its own way.
     fn let_go(self: Rc<Self>) {}
 

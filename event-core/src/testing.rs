@@ -100,6 +100,24 @@ impl Sim {
         (BufferEvent::accepted(handle, fd), peer)
     }
 
+    /// Gives a stream another fd of this world, as [`BufferEvent::replace_fd`] does with a real one; the test's end.
+    ///
+    /// # Errors
+    /// As `BufferEvent::replace_fd`.
+    pub fn replace_fd(&self, stream: &BufferEvent) -> Result<Peer, Error> {
+        let (fd, peer) = self.pair();
+        self.attach(stream, fd)?;
+        Ok(peer)
+    }
+
+    /// Gives a stream an fd of this world, as [`BufferEvent::replace_fd`] does with a real one.
+    ///
+    /// # Errors
+    /// As `BufferEvent::replace_fd`.
+    pub fn attach(&self, stream: &BufferEvent, fd: RawFd) -> Result<(), Error> {
+        stream.replace_raw_fd(fd)
+    }
+
     // Files for the program.
 
     /// Makes a connected TCP stream: the number is the program's, the other end the test's.

@@ -1,8 +1,9 @@
 //! Which public types may cross threads, held by the compiler.
 
 use crate::{
-    Address, Buffer, CommonTimeout, Config, Error, EventCount, EventId, EventInfo, Features, LoopEnd,
-    LoopFlags, Ready, Remote, SendError, Sender, Stats, StreamEvent, Waker, What,
+    Address, Buffer, BufferChange, CommonTimeout, Config, Error, EventCount, EventId, EventInfo, Features,
+    FileSegment, LoopEnd, LoopFlags, Ready, Remote, SendError, Sender, Spliced, Stats, StreamEvent, Waker,
+    What,
 };
 
 const fn send<T: Send>() {}
@@ -10,6 +11,7 @@ const fn send_and_sync<T: Send + Sync>() {}
 
 const _: () = {
     send_and_sync::<Address>();
+    send_and_sync::<BufferChange>();
     send_and_sync::<CommonTimeout>();
     send_and_sync::<Config>();
     send_and_sync::<Error>();
@@ -17,12 +19,14 @@ const _: () = {
     send_and_sync::<EventId>();
     send_and_sync::<EventInfo>();
     send_and_sync::<Features>();
+    send_and_sync::<FileSegment>();
     send_and_sync::<LoopEnd>();
     send_and_sync::<LoopFlags>();
     send_and_sync::<Ready>();
     send_and_sync::<Remote>();
     send_and_sync::<SendError<u8>>();
     send_and_sync::<Sender<u8>>();
+    send_and_sync::<Spliced>();
     send_and_sync::<Stats>();
     send_and_sync::<StreamEvent>();
     send_and_sync::<Waker>();

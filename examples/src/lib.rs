@@ -70,12 +70,24 @@ pub mod echo {}
 /// ```
 pub mod client {}
 
+/// A TCP proxy: pairs of joined streams. `cargo run --example proxy`
+///
+/// ```ignore
+#[doc = include_str!("../examples/proxy.rs")]
+/// ```
+pub mod proxy {}
+
 #[doc = include_str!("../../DESIGN.md")]
 pub mod design {}
 
 /// The first argument as an address, or `default` without one. Ends the program if it is none.
 pub fn address_argument(default: &str) -> SocketAddr {
-    let text = std::env::args().nth(1).unwrap_or_else(|| default.to_owned());
+    nth_address_argument(1, default)
+}
+
+/// The `nth` argument as an address, or `default` without one. Ends the program if it is none.
+pub fn nth_address_argument(nth: usize, default: &str) -> SocketAddr {
+    let text = std::env::args().nth(nth).unwrap_or_else(|| default.to_owned());
     text.parse().unwrap_or_else(|_| {
         eprintln!("{text} is not an address: give an IP and a port, such as {default}");
         std::process::exit(1)

@@ -1,9 +1,9 @@
-//! What the fuzz targets share: a server in the simulation that is fed bytes.
+//! What the fuzz targets share: a server in the simulation that is fed bytes, a file, and lines taken from a vector.
 
 use std::time::Duration;
 
 use event_core::testing::{Peer, Sim};
-use event_core::{EventBase, LoopFlags};
+use event_core::{Eol, EventBase, FileSegment, LoopFlags};
 use event_http::Server;
 
 /// What one connection got to see, and how many requests the handler did.
@@ -67,4 +67,55 @@ fn without_dates(answers: &[u8]) -> Vec<u8> {
         at = end;
     }
     out
+}
+
+/// What the file of `file_segment` holds: lines of all kinds, and more than a block of 64 KiB.
+pub static FILE: [u8; 70_000] = {
+    let mut text = [b'f'; 70_000];
+    let ends = b"\r\n\n\r\0\r\r\n";
+    let mut at = 0;
+    while at < text.len() {
+        text[at] = ends[at / 101 % ends.len()];
+        at += 1 + at % 101;
+    }
+    text
+};
+
+/// Runs `f` with a segment of that file.
+pub fn file_segment<R>(f: impl FnOnce(&FileSegment) -> R) -> R {
+    thread_local! {
+        static SEGMENT: FileSegment = {
+            let path = std::env::temp_dir().join(format!("event-core-fuzz-{}", std::process::id()));
+            std::fs::write(&path, FILE).expect("a file in the temporary directory");
+            let file = std::fs::File::open(&path).expect("the file just written");
+            std::fs::remove_file(&path).expect("the file just written");
+            FileSegment::new(file, 0, None).expect("a regular file")
+        };
+    }
+    SEGMENT.with(f)
+}
+
+/// Takes the first line out of a vector, as `Buffer::readln` would out of a buffer.
+pub fn line(text: &mut Vec<u8>, eol: Eol) -> Option<Vec<u8>> {
+    let at = |byte: u8| text.iter().position(|&b| b == byte);
+    let (len, end) = match eol {
+        Eol::Nul => (at(0)?, 1),
+        Eol::Lf => (at(b'\n')?, 1),
+        Eol::CrlfStrict => (text.windows(2).position(|two| two == b"\r\n")?, 2),
+        Eol::Crlf => match at(b'\n')? {
+            lf if lf > 0 && text[lf - 1] == b'\r' => (lf - 1, 2),
+            lf => (lf, 1),
+        },
+        Eol::Any => {
+            let first = text.iter().position(|b| b"\r\n".contains(b))?;
+            match (text[first], text.get(first + 1)) {
+                (b'\r', None) => return None,
+                (b'\r', Some(b'\n')) => (first, 2),
+                _ => (first, 1),
+            }
+        }
+    };
+    let line = text[..len].to_vec();
+    text.drain(..len + end);
+    Some(line)
 }

@@ -1,6 +1,7 @@
 //! What the tests of streams share: callbacks that write down what they see.
 
 use std::cell::RefCell;
+use std::fs::File;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,6 +26,11 @@ impl Seen {
     /// Everything since the last call.
     pub fn take(&self) -> Vec<String> {
         self.0.take()
+    }
+
+    /// Everything there is, which stays.
+    pub fn all(&self) -> Vec<String> {
+        self.0.borrow().clone()
     }
 
     /// How much there is.
@@ -181,4 +187,15 @@ pub fn on_release(then: impl Fn(u32) + 'static) -> impl Drop {
     }
     RELEASE.set(Some(Rc::new(then)));
     End
+}
+
+/// A file of these bytes, open to read and write, which has no name any more.
+pub fn nameless_file(bytes: &[u8]) -> File {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("event-core-{}-{n}.file", std::process::id()));
+    std::fs::write(&path, bytes).unwrap();
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    file
 }

@@ -85,3 +85,21 @@ fn a_one_shot_timer_that_adds_itself_again_allocates_nothing() {
         assert_eq!(count, 0);
     });
 }
+
+#[test]
+fn messages_and_closures_allocate_nothing() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (_mailbox, sender) = base.mailbox(|_: [u64; 4]| {}).unwrap();
+        let remote = base.remote();
+        let sent = allocations(&mut base, |base| {
+            (0..100).for_each(|n| sender.send([n; 4]).unwrap());
+            base.run(LoopFlags::NONBLOCK).unwrap();
+        });
+        let posted = allocations(&mut base, |base| {
+            (0..100_u64).for_each(|n| remote.post(move |_| assert_ne!(n, 100)).unwrap());
+            base.run(LoopFlags::NONBLOCK).unwrap();
+        });
+        assert_eq!((sent, posted), (0, 0));
+    });
+}

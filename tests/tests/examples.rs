@@ -321,6 +321,29 @@ fn client_talks_to_echo() {
 }
 
 #[test]
+fn proxy_stands_between_client_and_echo_and_says_what_went_through() {
+    for method in EventBase::supported_methods() {
+        let server = Program::start("echo", method, &["127.0.0.1:0"]);
+        let behind = server.address(method).to_string();
+        let proxy = Program::start("proxy", method, &["127.0.0.1:0", &behind]);
+        let stream = connect(proxy.address(method));
+        let data: Vec<u8> = (0..5_u32 << 20).map(|n| (n % 251) as u8).collect();
+        let mut writer = stream.try_clone().unwrap();
+        let sent = data.clone();
+        let thread = std::thread::spawn(move || {
+            writer.write_all(&sent).unwrap();
+            writer.shutdown(Shutdown::Write).unwrap();
+        });
+        let mut back = Vec::new();
+        (&stream).read_to_end(&mut back).unwrap();
+        assert!(back == data, "{} bytes of {} came back, or others", back.len(), data.len());
+        thread.join().unwrap();
+        let local = stream.local_addr().unwrap();
+        proxy.expect(&format!("{local} is done: {0} bytes there, {0} back", data.len()));
+    }
+}
+
+#[test]
 fn client_backs_off_while_it_is_refused_and_goes_on_after_a_close() {
     for method in EventBase::supported_methods() {
         let (socket, address) = reserved();

@@ -11,9 +11,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use event_core::{Config, EventBase, LoopEnd, Sender};
-use event_http::{Request, Server};
+use event_http::{Limits, Request, Server};
 use tests::http::PAGE;
 use tests::tools::tool;
+
+/// More than is uploaded: a client that goes on sending is sure to see why it was refused only if a lingering close reads
+/// all of it.
+const LINGER: u64 = 16 << 20;
 
 /// A server on a thread of its own, stopped when this is dropped.
 struct Running {
@@ -31,6 +35,7 @@ impl Running {
                 .fold(Config::new().ignore_env(), Config::avoid_method);
             let mut base = EventBase::with_config(config).unwrap();
             let server = Server::new(&base).unwrap();
+            server.set_limits(Limits { max_linger_bytes: Some(LINGER), ..Limits::default() });
             server.set_gencb(|req: Request| req.send_reply(200, "Client", PAGE));
             server
                 .set_cb("/echo", |mut req: Request| {

@@ -212,3 +212,41 @@ fn a_producer_that_asks_for_room_holds_little_for_a_slow_reader() {
         assert!(most.get() < 1_200_000, "{} bytes were held", most.get());
     });
 }
+
+#[test]
+fn an_answer_until_the_close_that_is_given_up_ends_in_a_reset_and_one_that_is_whole_in_an_end() {
+    tests::each_backend(|bed| {
+        for (given_up, over_pair) in [(true, false), (false, false), (true, true), (false, true)] {
+            let mut base = bed.base();
+            let server = event_http::Server::new(&base).unwrap();
+            server.set_gencb(move |req: Request| {
+                let reply = req.send_reply_start(200, None).unwrap();
+                reply.chunk("half of it").unwrap();
+                if given_up {
+                    drop(reply);
+                } else {
+                    reply.end().unwrap();
+                }
+            });
+            let client = if over_pair {
+                let (ours, theirs) = event_core::BufferEvent::pair(&base).unwrap();
+                server.serve(theirs);
+                ours
+            } else {
+                let address = server.bind("127.0.0.1", 0).unwrap();
+                event_core::BufferEvent::connect(&base, &event_core::Address::Ip(address)).unwrap()
+            };
+            let seen = tests::streams::Seen::new();
+            client.set_callbacks(tests::streams::Recorder::patient(&seen));
+            client.enable(event_core::Direction::READ).unwrap();
+            client.write("GET / HTTP/1.0\r\n\r\n").unwrap();
+            let is_end = |line: &String| line.starts_with("reading ");
+            bed.run_until(&mut base, || seen.all().iter().any(is_end));
+            let all = seen.take();
+            let expected = if given_up { "reading error" } else { "reading eof" };
+            assert_eq!(all.last().unwrap(), expected, "{all:?}, over a pair: {over_pair}");
+            client.free();
+            server.free();
+        }
+    });
+}

@@ -464,3 +464,35 @@ fn a_shortage_is_logged_once_and_the_log_may_free_the_listener() {
         assert_eq!((listener.fd().is_none(), kept.borrow().len()), (frees, 0));
     }
 }
+
+#[test]
+fn another_thread_may_ask_to_disable_a_listener_while_its_callback_runs() {
+    let mut base = EventBase::new().unwrap();
+    let place: Rc<RefCell<Option<Listener>>> = Rc::default();
+    let inside = place.clone();
+    let (mailbox, sender) = base
+        .mailbox(move |()| {
+            let listener = inside.borrow_mut().take();
+            if let Some(listener) = listener {
+                listener.free();
+            }
+        })
+        .unwrap();
+    let count = Rc::new(Cell::new(0));
+    let calls = count.clone();
+    let listener = Listener::bind(&base, local(), move |_, _| {
+        calls.set(calls.get() + 1);
+        // The other thread is done while this runs: no lock is held that it would wait for.
+        let sender = sender.clone();
+        std::thread::spawn(move || sender.send(()).is_ok()).join().unwrap();
+    })
+    .unwrap();
+    let address = listener.local_address().unwrap();
+    *place.borrow_mut() = Some(listener);
+    let Address::Ip(address) = address else { unreachable!() };
+    let _client = std::net::TcpStream::connect(address).unwrap();
+    // The listener alone keeps it running.
+    assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+    assert_eq!(count.get(), 1);
+    drop(mailbox);
+}

@@ -106,6 +106,50 @@ fn a_panic_in_a_posted_closure_leaves_the_rest_and_all_that_comes_later() {
 }
 
 #[test]
+fn what_a_panic_in_a_posted_closure_leaves_goes_before_what_comes_later() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let remote = base.remote();
+        let post = |n: u32| {
+            let seen = seen.clone();
+            // All of one type, so that they stand together.
+            remote.post(move |_| if n == 2 { quiet_panic("posted") } else { seen.lock().unwrap().push(n) })
+        };
+        (0..5).for_each(|n| post(n).unwrap());
+        must_panic("posted", || base.dispatch());
+        (5..8).for_each(|n| post(n).unwrap());
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert_eq!(*seen.lock().unwrap(), [0, 1, 3, 4, 5, 6, 7]);
+    });
+}
+
+#[test]
+fn a_panic_of_another_event_between_messages_leaves_them_in_order() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        base.priority_init(3).unwrap();
+        let urgent = Event::new(&base, -1, What::empty(), |_, _| quiet_panic("urgent")).unwrap();
+        urgent.set_priority(0).unwrap();
+        let log = Log::new();
+        let (sink, handle, id) = (log.clone(), base.handle(), urgent.id());
+        let (_mailbox, sender) = base
+            .mailbox(move |n: i32| {
+                sink.push(n);
+                if n == 2 {
+                    handle.activate_now(id, Ready::READ).unwrap();
+                }
+            })
+            .unwrap();
+        (1..=4).for_each(|n| sender.send(n).unwrap());
+        must_panic("urgent", || base.dispatch());
+        sender.send(5).unwrap();
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert_eq!(log.take(), [1, 2, 3, 4, 5]);
+    });
+}
+
+#[test]
 fn a_panic_in_a_mailbox_ends_it_and_hands_later_messages_back() {
     each_backend(|bed| {
         let mut base = bed.base();

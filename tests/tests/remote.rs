@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use event_core::testing::{Call, Faults};
 use event_core::{Error, Event, LoopEnd, LoopFlags, Ready, SendError, Timer, What};
-use tests::{Alive, Log, each_backend};
+use tests::{Alive, Log, OnDrop, each_backend};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -277,12 +277,22 @@ fn once_ends_after_a_message_and_not_after_a_turn_without_one() {
     each_backend(|bed| {
         let mut base = bed.base();
         let log = Log::new();
-        let sink = log.clone();
-        let (_mailbox, sender) = base.mailbox(move |n: usize| sink.push(n)).unwrap();
-        // The request to look into the mailbox is the 1,024th of the turn.
-        (0..1023).for_each(|n| sender.send(n).unwrap());
-        assert_eq!(base.run(LoopFlags::ONCE | WAITING).unwrap(), LoopEnd::Once);
-        assert_eq!(log.take().len(), 1023);
+        let (sink, handle) = (log.clone(), base.handle());
+        let (_mailbox, sender) = base
+            .mailbox(move |n: usize| {
+                sink.push(n);
+                if n == 1023 {
+                    // It looks in vain.
+                    handle.activate(handle.running_event().unwrap(), Ready::empty()).unwrap();
+                }
+            })
+            .unwrap();
+        // The request to look into the mailbox is one of the turn's 1,024, and the last message waits a turn.
+        (0..1024).for_each(|n| sender.send(n).unwrap());
+        for messages in [1023, 1] {
+            assert_eq!(base.run(LoopFlags::ONCE | WAITING).unwrap(), LoopEnd::Once);
+            assert_eq!(log.take().len(), messages);
+        }
         let timer = Timer::new(&base, |_| {}).unwrap();
         timer.add(2 * MS).unwrap();
         assert_eq!(base.run(LoopFlags::ONCE | WAITING).unwrap(), LoopEnd::Once);
@@ -495,6 +505,21 @@ fn loopbreak_in_a_posted_closure_stops_before_the_next() {
 }
 
 #[test]
+fn loopbreak_in_a_posted_closure_stops_before_one_of_another_type() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let (count, remote) = (ran.clone(), base.remote());
+        remote.post(|handle| handle.loopbreak().unwrap()).unwrap();
+        remote.post(move |_| _ = count.fetch_add(1, Ordering::Relaxed)).unwrap();
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Break);
+        assert_eq!(ran.load(Ordering::Relaxed), 0);
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert_eq!(ran.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
 fn a_more_urgent_event_goes_before_the_next_message() {
     each_backend(|bed| {
         let mut base = bed.base();
@@ -513,6 +538,270 @@ fn a_more_urgent_event_goes_before_the_next_message() {
         (1..=3).for_each(|n| sender.send(n).unwrap());
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
         assert_eq!(log.take(), [1, 0, 2, 0, 3, 0]);
+    });
+}
+
+#[test]
+fn a_thousand_messages_are_one_turn() {
+    each_backend(|bed| {
+        let faults = Faults::new();
+        let mut base = bed.base_with(&faults);
+        let log = Log::new();
+        let (sink, handle) = (log.clone(), base.handle());
+        let (_mailbox, sender) = base
+            .mailbox(move |n: usize| {
+                sink.push(n);
+                if n == 999 {
+                    handle.loopexit(None).unwrap();
+                }
+            })
+            .unwrap();
+        std::thread::spawn(move || (0..1000).for_each(|n| sender.send(n).unwrap())).join().unwrap();
+        assert_eq!(base.run(WAITING).unwrap(), LoopEnd::Exit);
+        assert_eq!(log.take(), (0..1000).collect::<Vec<_>>());
+        assert_eq!(faults.count(Call::Wait), 1);
+    });
+}
+
+#[test]
+fn what_a_callback_sends_or_posts_waits_a_turn() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let log = Log::new();
+        let own = Rc::new(std::cell::OnceCell::<event_core::Sender<i32>>::new());
+        let (sink, to_self) = (log.clone(), own.clone());
+        let (_mailbox, sender) = base
+            .mailbox(move |n| {
+                sink.push(n);
+                if n < 10 {
+                    to_self.get().unwrap().send(n + 10).unwrap();
+                }
+            })
+            .unwrap();
+        own.set(sender.clone()).unwrap();
+        let posted = Arc::new(AtomicUsize::new(0));
+        let (count, again) = (posted.clone(), base.remote());
+        base.remote()
+            .post(move |_| {
+                again.post(move |_| _ = count.fetch_add(1, Ordering::Relaxed)).unwrap();
+            })
+            .unwrap();
+        (1..=2).for_each(|n| sender.send(n).unwrap());
+        base.run(LoopFlags::ONCE).unwrap();
+        assert_eq!((log.take(), posted.load(Ordering::Relaxed)), (vec![1, 2], 0));
+        base.run(LoopFlags::ONCE).unwrap();
+        assert_eq!((log.take(), posted.load(Ordering::Relaxed)), (vec![11, 12], 1));
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+    });
+}
+
+#[test]
+fn what_a_break_leaves_goes_before_what_comes_later() {
+    each_backend(|bed| {
+        let base = bed.base();
+        let log = Log::new();
+        let (sink, handle) = (log.clone(), base.handle());
+        let (_mailbox, sender) = base
+            .mailbox(move |n: i32| {
+                sink.push(n);
+                if n == 1 {
+                    handle.loopbreak().unwrap();
+                }
+            })
+            .unwrap();
+        let posted = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let post = |n: i32| {
+            let posted = posted.clone();
+            base.remote()
+                .post(move |handle| {
+                    posted.lock().unwrap().push(n);
+                    if n == 1 {
+                        handle.loopbreak().unwrap();
+                    }
+                })
+                .unwrap();
+        };
+        (0..4).for_each(post);
+        (0..4).for_each(|n| sender.send(n).unwrap());
+        let mut base = base;
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Break);
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Break);
+        (4..6).for_each(|n| sender.send(n).unwrap());
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert_eq!(log.take(), (0..6).collect::<Vec<_>>());
+        assert_eq!(*posted.lock().unwrap(), (0..4).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn closures_of_all_types_and_sizes_keep_their_order() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let (remote, sink) = (base.remote(), seen.clone());
+        std::thread::spawn(move || {
+            for n in 0..3000_u32 {
+                let sink = sink.clone();
+                // In rows of one, of some, and longer than a turn.
+                let posted = match n {
+                    0..100 if n % 2 == 0 => remote.post(move |_| sink.lock().unwrap().push(n)),
+                    100..200 if n % 10 == 0 => remote.post(|_| {}),
+                    200..250 => {
+                        let large = [n; 100];
+                        remote.post(move |_| sink.lock().unwrap().push(large[n as usize % 100]))
+                    }
+                    _ => remote.post(move |_| sink.lock().unwrap().push(n)),
+                };
+                posted.unwrap();
+            }
+            remote.loopexit().unwrap();
+        })
+        .join()
+        .unwrap();
+        assert_eq!(base.run(WAITING).unwrap(), LoopEnd::Exit);
+        while seen.lock().unwrap().len() < 2990 {
+            base.run(LoopFlags::ONCE).unwrap();
+        }
+        let expected = (0..3000).filter(|n| !(100..200).contains(n) || n % 10 != 0);
+        assert_eq!(*seen.lock().unwrap(), expected.collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn activations_and_closures_of_a_thread_keep_their_order() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let log = Log::new();
+        let sink = log.clone();
+        let event = Event::new(&base, -1, What::empty(), move |_, ready| sink.push(ready)).unwrap();
+        let (remote, id) = (base.remote(), event.id());
+        // What a closure takes back was asked for before; what it does not, after.
+        remote.activate(id, Ready::READ).unwrap();
+        remote.post(move |handle| handle.del(id).unwrap()).unwrap();
+        remote.activate(id, Ready::WRITE).unwrap();
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert_eq!(log.take(), [Ready::WRITE]);
+    });
+}
+
+/// A message that tells of its end, and sends another when it is dropped.
+struct Chatty(Arc<AtomicUsize>, Option<event_core::Sender<Chatty>>);
+
+impl Drop for Chatty {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        if let Some(sender) = self.1.take() {
+            // With a lock held this would hang; the message that comes back tells of its end, too.
+            drop(sender.send(Chatty(self.0.clone(), None)));
+        }
+    }
+}
+
+#[test]
+fn a_mailbox_dropped_in_its_own_callback_drops_what_waits_at_once() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let own = Rc::new(Cell::new(None));
+        let to_self = Rc::new(std::cell::OnceCell::<event_core::Sender<Chatty>>::new());
+        let (slot, count, again) = (own.clone(), dropped.clone(), to_self.clone());
+        let (mailbox, sender) = base
+            .mailbox(move |message: Chatty| {
+                let sender = again.get().unwrap();
+                // One that has not been taken with the others.
+                sender.send(Chatty(count.clone(), None)).unwrap();
+                drop(slot.take());
+                assert_eq!(count.load(Ordering::Relaxed), 2 + 1 + 2, "two, one more, and two that came back");
+                assert!(sender.send(Chatty(count.clone(), None)).is_err());
+                assert_eq!(count.load(Ordering::Relaxed), 6);
+                drop(message);
+            })
+            .unwrap();
+        to_self.set(sender.clone()).unwrap();
+        own.set(Some(mailbox));
+        (0..3).for_each(|_| {
+            sender.send(Chatty(dropped.clone(), Some(sender.clone()))).unwrap_or_else(|_| panic!("refused"));
+        });
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert_eq!(dropped.load(Ordering::Relaxed), 8, "the one that was read sent one, too");
+    });
+}
+
+#[test]
+fn a_mailbox_dropped_by_a_neighbour_in_the_middle_of_its_messages_drops_the_rest() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        base.priority_init(3).unwrap();
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let own = Rc::new(Cell::new(None));
+        let slot = own.clone();
+        let urgent = Event::new(&base, -1, What::empty(), move |_, _| drop(slot.take())).unwrap();
+        urgent.set_priority(0).unwrap();
+        let log = Log::new();
+        let (sink, handle, id) = (log.clone(), base.handle(), urgent.id());
+        let (mailbox, sender) = base
+            .mailbox(move |_: Chatty| {
+                sink.push(());
+                handle.activate_now(id, Ready::READ).unwrap();
+            })
+            .unwrap();
+        own.set(Some(mailbox));
+        (0..3).for_each(|_| assert!(sender.send(Chatty(dropped.clone(), None)).is_ok()));
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert_eq!((log.take().len(), dropped.load(Ordering::Relaxed)), (1, 3));
+    });
+}
+
+#[test]
+fn a_mailbox_freed_by_its_id_in_its_own_callback_stops_there_and_hands_back() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let log = Log::new();
+        let (sink, handle) = (log.clone(), base.handle());
+        let (mailbox, sender) = base
+            .mailbox(move |_: Chatty| {
+                sink.push(());
+                handle.free(handle.running_event().unwrap()).unwrap();
+            })
+            .unwrap();
+        mailbox.detach();
+        (0..3).for_each(|_| assert!(sender.send(Chatty(dropped.clone(), None)).is_ok()));
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert_eq!((log.take().len(), dropped.load(Ordering::Relaxed)), (1, 3));
+        assert!(sender.send(Chatty(dropped.clone(), None)).is_err());
+    });
+}
+
+#[test]
+fn what_was_taken_and_did_not_run_is_dropped_with_the_loop() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let handle = base.handle();
+        let (mailbox, sender) = base.mailbox(move |_: Chatty| handle.loopbreak().unwrap()).unwrap();
+        let remote = base.remote();
+        for n in 0..9 {
+            let (count, again) = (dropped.clone(), remote.clone());
+            let ends = OnDrop(move || {
+                count.fetch_add(1, Ordering::Relaxed);
+                let _ = again.post(|_| {});
+            });
+            remote
+                .post(move |handle| {
+                    let _ends = &ends;
+                    handle.loopbreak().unwrap();
+                })
+                .unwrap();
+            if n < 3 {
+                assert!(sender.send(Chatty(dropped.clone(), None)).is_ok());
+            }
+        }
+        (0..4).for_each(|_| assert_eq!(base.dispatch().unwrap(), LoopEnd::Break));
+        assert!(dropped.load(Ordering::Relaxed) <= 4, "one for each break");
+        drop(base);
+        assert_eq!(dropped.load(Ordering::Relaxed), 12);
+        drop(mailbox);
     });
 }
 

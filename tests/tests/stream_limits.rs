@@ -438,3 +438,31 @@ fn a_write_that_the_kernel_cuts_at_each_byte_goes_on_behind_it() {
         }
     }
 }
+
+#[test]
+fn streams_left_over_by_a_flush_go_before_those_written_to_meanwhile() {
+    each_seed(|bed| {
+        let mut base = bed.base();
+        let order = tests::Log::new();
+        let stream = |name: u32| {
+            let (stream, peer) = bed.stream(&base);
+            let sink = order.clone();
+            stream.set_write_cb(move |_| sink.push(name));
+            (stream, peer)
+        };
+        // More than one flush writes; the first block that goes writes to one more stream.
+        let streams: Vec<_> = (0..300).map(stream).collect();
+        let late = stream(1000);
+        let written = late.0.clone();
+        let _end = tests::streams::on_release(move |_| written.write("late").unwrap());
+        let mut block = event_core::Buffer::new();
+        block.add_reference(tests::streams::Block::bytes(1, b'b', 2000));
+        streams[0].0.write(block).unwrap();
+        for (stream, _) in &streams[1..] {
+            stream.write("x").unwrap();
+        }
+        bed.run_until(&mut base, || order.len() == 301);
+        let expected: Vec<u32> = (0..300).chain([1000]).collect();
+        assert_eq!(order.take(), expected);
+    });
+}

@@ -1,6 +1,9 @@
-//! One chunk of a buffer: memory of its own that takes more bytes, or a share of memory that never changes.
+//! One chunk of a buffer: memory of its own that takes more bytes, a share of memory that never changes, or a part of
+//! a file.
 
 use bytes::{Buf, Bytes};
+
+use super::file::Part;
 
 /// The smallest memory an append allocates. An allocator serves 512 bytes as fast as 16, one answer head or
 /// one line of a protocol fits, and ten thousand buffers that hold a few bytes each still cost only 5 MB.
@@ -79,6 +82,23 @@ impl Own {
         n
     }
 
+    /// Lets `write` fill `room` zero bytes behind the live ones, `room <= spare`, and keeps what it says it wrote; nothing
+    /// if it panics.
+    pub(super) fn fill_with(&mut self, room: usize, write: impl FnOnce(&mut [u8]) -> usize) -> usize {
+        struct Cut<'a>(&'a mut Vec<u8>, usize);
+        impl Drop for Cut<'_> {
+            fn drop(&mut self) {
+                self.0.truncate(self.1);
+            }
+        }
+        let len = self.mem.len();
+        self.mem.resize(len + room, 0);
+        let mut cut = Cut(&mut self.mem, len);
+        let written = write(&mut cut.0[len..]).min(room);
+        cut.1 = len + written;
+        written
+    }
+
     /// Puts as much of the end of `data` as fits before the live bytes; returns how much.
     pub(super) fn fill_front(&mut self, data: &[u8]) -> usize {
         let n = data.len().min(self.start);
@@ -140,6 +160,8 @@ impl From<&[u8]> for Own {
 
 /// One contiguous run of a buffer's bytes.
 pub(super) enum Chunk {
+    /// Bytes that lie in a file: no memory to fill, to cut or to let go.
+    File(Box<Part>),
     /// Memory of this chunk alone. `pooled` marks a block that the loop's pool lent to this very buffer:
     /// emptied, it stays, so that `settle` can hand it back.
     Own { own: Own, pooled: bool },
@@ -159,10 +181,12 @@ impl Chunk {
         Chunk::Shared { bytes, block: 0 }
     }
 
+    /// The bytes; of a file, which this reads, some of the first, and none if it cannot give them.
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Chunk::Own { own, .. } => own.bytes(),
+            Chunk::File(part) => part.piece(0),
             Chunk::Shared { bytes, .. } => bytes,
         }
     }
@@ -171,8 +195,23 @@ impl Chunk {
     pub(super) fn len(&self) -> usize {
         match self {
             Chunk::Own { own, .. } => own.len(),
+            Chunk::File(part) => part.len(),
             Chunk::Shared { bytes, .. } => bytes.len(),
         }
+    }
+
+    /// Number of bytes that lie in a file.
+    #[inline]
+    pub(super) fn file_len(&self) -> usize {
+        match self {
+            Chunk::File(part) => part.len(),
+            Chunk::Own { .. } | Chunk::Shared { .. } => 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_file(&self) -> bool {
+        matches!(self, Chunk::File(_))
     }
 
     #[inline]
@@ -180,19 +219,19 @@ impl Chunk {
         self.len() == 0
     }
 
-    /// Room behind the live bytes; none in shared memory.
+    /// Room behind the live bytes; none in what is not the buffer's own.
     pub(super) fn spare(&self) -> usize {
         match self {
             Chunk::Own { own, .. } => own.spare(),
-            Chunk::Shared { .. } => 0,
+            Chunk::File(_) | Chunk::Shared { .. } => 0,
         }
     }
 
-    /// Room before the live bytes; none in shared memory.
+    /// Room before the live bytes; none in what is not the buffer's own.
     pub(super) fn slack(&self) -> usize {
         match self {
             Chunk::Own { own, .. } => own.slack(),
-            Chunk::Shared { .. } => 0,
+            Chunk::File(_) | Chunk::Shared { .. } => 0,
         }
     }
 
@@ -201,13 +240,17 @@ impl Chunk {
     pub(super) fn block(&self) -> usize {
         match self {
             Chunk::Own { own, .. } => own.capacity(),
+            Chunk::File(_) => 0,
             Chunk::Shared { block, .. } => (*block as usize).saturating_mul(UNIT),
         }
     }
 
     /// Bytes of memory this chunk keeps alive, as far as they are known.
     pub(super) fn held(&self) -> usize {
-        self.block().max(self.len())
+        match self {
+            Chunk::File(part) => part.held(),
+            Chunk::Own { .. } | Chunk::Shared { .. } => self.block().max(self.len()),
+        }
     }
 
     /// Whether the live bytes are under a quarter of their block and worth copying to let go of it.
@@ -226,6 +269,7 @@ impl Chunk {
     pub(super) fn advance(&mut self, n: usize) {
         match self {
             Chunk::Own { own, .. } => own.advance(n),
+            Chunk::File(part) => part.advance(n),
             Chunk::Shared { bytes, .. } => bytes.advance(n),
         }
     }
@@ -234,6 +278,7 @@ impl Chunk {
     pub(super) fn truncate(&mut self, n: usize) {
         match self {
             Chunk::Own { own, .. } => own.mem.truncate(own.start.saturating_add(n)),
+            Chunk::File(part) => part.truncate(n),
             Chunk::Shared { bytes, .. } => bytes.truncate(n),
         }
     }
@@ -249,6 +294,8 @@ impl Chunk {
                 *pooled = false;
             }
             Chunk::Shared { bytes, .. } => *self = Chunk::own(Own::from(&bytes[..])),
+            // Not reached: it holds no block.
+            Chunk::File(_) => {}
         }
     }
 
@@ -269,6 +316,7 @@ impl Chunk {
             *self = Chunk::Shared { bytes, block };
         }
         match self {
+            Chunk::File(part) => Chunk::File(Box::new(part.share())),
             Chunk::Shared { bytes, block } => Chunk::Shared { bytes: bytes.clone(), block: *block },
             // Not reached: the chunk was made a shared one above.
             Chunk::Own { own, .. } => Chunk::own(Own::from(own.bytes())),

@@ -15,7 +15,7 @@ const SHOWN: usize = 64;
 impl Buffer {
     /// The bytes as one vector: moved, not copied, if they lie in one chunk of the buffer's own memory.
     pub fn into_vec(mut self) -> Vec<u8> {
-        if self.list.count() > 1 {
+        if self.list.count() > 1 || self.has_files() {
             return self.to_vec();
         }
         match self.list.pop_front() {
@@ -45,6 +45,7 @@ impl Clone for Buffer {
                     copy.push_back(Chunk::own(Own::from(own.bytes())));
                 }
                 Chunk::Own { own, .. } => copy.add(own.bytes()),
+                Chunk::File(part) => copy.push_back(Chunk::File(Box::new(part.share()))),
                 Chunk::Shared { bytes, block } => {
                     copy.push_back(Chunk::Shared { bytes: bytes.clone(), block: *block });
                 }
@@ -56,11 +57,16 @@ impl Clone for Buffer {
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer {{ len: {}, chunks: {}, bytes: \"", self.len(), self.chunks().count())?;
-        for piece in self.peek(SHOWN) {
+        let chunks = self.list.iter().filter(|chunk| !chunk.is_empty()).count();
+        write!(f, "Buffer {{ len: {}, chunks: {chunks}, bytes: \"", self.len())?;
+        // No file is read for it.
+        let mut shown = 0;
+        for chunk in self.list.iter().take_while(|chunk| !chunk.is_file()) {
+            let piece = &chunk.bytes()[..chunk.len().min(SHOWN - shown)];
             write!(f, "{}", piece.escape_ascii())?;
+            shown += piece.len();
         }
-        f.write_str(if self.len() > SHOWN { "\".. }" } else { "\" }" })
+        f.write_str(if self.len() > shown { "\".. }" } else { "\" }" })
     }
 }
 
@@ -139,6 +145,7 @@ impl From<Buffer> for Vec<u8> {
     }
 }
 
+/// Reads what lies in files. Bytes that a file cannot give are equal to nothing.
 impl PartialEq for Buffer {
     fn eq(&self, other: &Buffer) -> bool {
         let mut at = 0;
@@ -151,9 +158,10 @@ impl PartialEq for Buffer {
                     ours == theirs
                 }) && {
                     at += piece.len();
-                    true
+                    same.is_empty()
                 }
             })
+            && at == self.len()
     }
 }
 
@@ -168,6 +176,7 @@ impl PartialEq<[u8]> for Buffer {
                 rest = more;
                 ours == piece
             })
+            && rest.is_empty()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, mem, slice};
 
 use super::chunk::{Chunk, Own};
+use super::file::Part;
 
 /// Chunks in order.
 ///
@@ -26,6 +27,8 @@ enum Repr {
 struct Many {
     /// The sum of the chunks' lengths.
     len: usize,
+    /// The part of it that lies in files.
+    file_len: usize,
     chunks: VecDeque<Chunk>,
 }
 
@@ -44,6 +47,16 @@ impl List {
             Repr::Empty => 0,
             Repr::One(chunk) => chunk.len(),
             Repr::Many(many) => many.len,
+        }
+    }
+
+    /// The part of `len` that lies in files.
+    #[inline]
+    pub(super) fn file_len(&self) -> usize {
+        match &self.repr {
+            Repr::Empty => 0,
+            Repr::One(chunk) => chunk.file_len(),
+            Repr::Many(many) => many.file_len,
         }
     }
 
@@ -94,7 +107,7 @@ impl List {
         match &mut self.repr {
             Repr::Empty => None,
             Repr::One(chunk) => Some(f(chunk)),
-            Repr::Many(many) => edit(&mut many.len, many.chunks.front_mut()?, f),
+            Repr::Many(many) => edit(&mut many.len, &mut many.file_len, many.chunks.front_mut()?, f),
         }
     }
 
@@ -103,7 +116,7 @@ impl List {
         match &mut self.repr {
             Repr::Empty => None,
             Repr::One(chunk) => Some(f(chunk)),
-            Repr::Many(many) => edit(&mut many.len, many.chunks.back_mut()?, f),
+            Repr::Many(many) => edit(&mut many.len, &mut many.file_len, many.chunks.back_mut()?, f),
         }
     }
 
@@ -121,6 +134,7 @@ impl List {
             Repr::One(first) => Repr::Many(Many::of(first, chunk)),
             Repr::Many(mut many) => {
                 many.len += chunk.len();
+                many.file_len += chunk.file_len();
                 many.chunks.push_back(chunk);
                 Repr::Many(many)
             }
@@ -134,6 +148,7 @@ impl List {
             Repr::One(last) => Repr::Many(Many::of(chunk, last)),
             Repr::Many(mut many) => {
                 many.len += chunk.len();
+                many.file_len += chunk.file_len();
                 many.chunks.push_front(chunk);
                 Repr::Many(many)
             }
@@ -145,6 +160,7 @@ impl List {
             Repr::Many(many) if many.chunks.len() > 1 => {
                 let chunk = many.chunks.pop_front()?;
                 many.len -= chunk.len();
+                many.file_len -= chunk.file_len();
                 Some(chunk)
             }
             _ => self.take_only(),
@@ -156,6 +172,7 @@ impl List {
             Repr::Many(many) if many.chunks.len() > 1 => {
                 let chunk = many.chunks.pop_back()?;
                 many.len -= chunk.len();
+                many.file_len -= chunk.file_len();
                 Some(chunk)
             }
             _ => self.take_only(),
@@ -176,12 +193,14 @@ impl List {
         first.iter().chain(second)
     }
 
-    /// The bytes from position `skip` on, at most `max` of them, in pieces none of which is empty.
+    /// The bytes from position `skip` on, at most `max` of them, in pieces none of which is empty. Those of files are read;
+    /// where one cannot give them the pieces end.
     pub(super) fn pieces(&self, skip: usize, max: usize) -> Pieces<'_> {
         let (first, second) = self.halves();
         Pieces {
             first: first.iter(),
             second: second.iter(),
+            file: None,
             skip,
             left: max.min(self.len().saturating_sub(skip)),
         }
@@ -210,16 +229,23 @@ impl Many {
     fn of(first: Chunk, second: Chunk) -> Box<Many> {
         let mut chunks = VecDeque::with_capacity(4);
         let len = first.len() + second.len();
+        let file_len = first.file_len() + second.file_len();
         chunks.push_back(first);
         chunks.push_back(second);
-        Box::new(Many { len, chunks })
+        Box::new(Many { len, file_len, chunks })
     }
 }
 
-fn edit<R>(len: &mut usize, chunk: &mut Chunk, f: impl FnOnce(&mut Chunk) -> R) -> Option<R> {
-    let rest = *len - chunk.len();
+fn edit<R>(
+    len: &mut usize,
+    file_len: &mut usize,
+    chunk: &mut Chunk,
+    f: impl FnOnce(&mut Chunk) -> R,
+) -> Option<R> {
+    let (rest, file_rest) = (*len - chunk.len(), *file_len - chunk.file_len());
     let result = f(chunk);
     *len = rest + chunk.len();
+    *file_len = file_rest + chunk.file_len();
     Some(result)
 }
 
@@ -228,6 +254,8 @@ fn edit<R>(len: &mut usize, chunk: &mut Chunk, f: impl FnOnce(&mut Chunk) -> R) 
 pub(super) struct Pieces<'a> {
     first: slice::Iter<'a, Chunk>,
     second: slice::Iter<'a, Chunk>,
+    /// A part of a file that is given out in several pieces, and how far it is.
+    file: Option<(&'a Part, usize)>,
     /// Bytes to pass over before the next piece.
     skip: usize,
     /// Bytes still to give out.
@@ -239,7 +267,17 @@ impl<'a> Iterator for Pieces<'a> {
 
     fn next(&mut self) -> Option<&'a [u8]> {
         while self.left > 0 {
-            let bytes = self.first.next().or_else(|| self.second.next())?.bytes();
+            if self.file.is_some()
+                && let Some(piece) = self.next_of_file()
+            {
+                return Some(piece);
+            }
+            let chunk = self.first.next().or_else(|| self.second.next())?;
+            if let Chunk::File(part) = chunk {
+                self.file = Some((part, 0));
+                continue;
+            }
+            let bytes = chunk.bytes();
             if bytes.len() <= self.skip {
                 self.skip -= bytes.len();
                 continue;
@@ -250,6 +288,30 @@ impl<'a> Iterator for Pieces<'a> {
             return Some(bytes);
         }
         None
+    }
+}
+
+impl<'a> Pieces<'a> {
+    /// The next piece of the part of a file that is being given out, if there is one.
+    #[cold]
+    fn next_of_file(&mut self) -> Option<&'a [u8]> {
+        let (part, at) = self.file.take()?;
+        let passed = self.skip.min(part.len() - at);
+        self.skip -= passed;
+        let at = at + passed;
+        if at == part.len() {
+            return None;
+        }
+        let piece = part.piece(at);
+        let piece = &piece[..piece.len().min(self.left)];
+        if piece.is_empty() {
+            // It cannot give them: nothing behind it is shown either, or there would be a hole.
+            (self.left, self.first, self.second) = (0, [].iter(), [].iter());
+            return None;
+        }
+        self.left -= piece.len();
+        self.file = Some((part, at + piece.len()));
+        Some(piece)
     }
 }
 

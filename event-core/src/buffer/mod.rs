@@ -2,6 +2,7 @@
 
 mod chunk;
 mod convert;
+mod file;
 mod io;
 mod list;
 #[cfg(test)]
@@ -9,6 +10,7 @@ mod model;
 mod moves;
 mod pool;
 mod search;
+mod segment;
 mod stream;
 mod take;
 
@@ -20,6 +22,7 @@ use list::List;
 
 pub(crate) use pool::{Pool, READ_BLOCK, WRITE_BLOCK};
 pub use search::Eol;
+pub use segment::FileSegment;
 
 /// The most bytes a buffer may hold, as in libevent: every length and every sum of two is then in range.
 const MAX_LEN: usize = isize::MAX as usize;
@@ -32,7 +35,7 @@ const SMALL_PIECE: usize = 1024;
 ///
 /// The bytes lie in chunks. A chunk is memory of the buffer's own, which takes further bytes while it has
 /// room, or a share of memory that does not change: a static string, a [`Bytes`], what another buffer has
-/// too. Memory that holds bytes is never enlarged by moving them, and no byte moves because the `Buffer`
+/// too; or a part of a file ([`add_file`](Buffer::add_file)), which is read when somebody looks. Memory that holds bytes is never enlarged by moving them, and no byte moves because the `Buffer`
 /// itself does: a pointer to them stays good until this buffer is modified.
 ///
 /// An empty buffer is 40 bytes and owns no memory; the first chunk costs one allocation, its memory. Memory
@@ -110,7 +113,7 @@ impl Buffer {
         }
         let filled = self.list.edit_front(|chunk| match chunk {
             Chunk::Own { own, .. } => own.fill_front(data),
-            Chunk::Shared { .. } => 0,
+            Chunk::File(_) | Chunk::Shared { .. } => 0,
         });
         let rest = &data[..data.len() - filled.unwrap_or(0)];
         if !rest.is_empty() {
@@ -153,7 +156,6 @@ impl Buffer {
     /// `Error::Invalid` if the buffer would be longer than `isize::MAX` bytes or the memory is not there;
     /// nothing has changed then.
     #[doc(alias = "evbuffer_expand")]
-    #[doc(alias = "evbuffer_reserve_space")]
     pub fn reserve(&mut self, n: usize) -> Result<(), Error> {
         if self.list.back().map_or(0, Chunk::spare) >= n {
             return Ok(());
@@ -168,6 +170,40 @@ impl Buffer {
         self.close_back();
         self.list.push_back(Chunk::own(Own::new(mem)));
         Ok(())
+    }
+
+    /// Has `write` put bytes in place: it gets `room` zero bytes behind the last one, and what it says it has written is
+    /// appended, at most `room`. Returns how many.
+    ///
+    /// This is `evbuffer_reserve_space` and `evbuffer_commit_space` in one call, always in one piece. If `write` panics
+    /// nothing is appended.
+    ///
+    /// ```
+    /// # use event_core::Buffer;
+    /// let mut buffer = Buffer::from("n = ");
+    /// buffer.add_with(20, |room| {
+    ///     room[..2].copy_from_slice(b"42");
+    ///     2
+    /// })?;
+    /// assert_eq!(buffer, "n = 42");
+    /// # Ok::<(), event_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`reserve`](Buffer::reserve); `write` is not called then.
+    #[doc(alias = "evbuffer_reserve_space")]
+    #[doc(alias = "evbuffer_commit_space")]
+    pub fn add_with(&mut self, room: usize, write: impl FnOnce(&mut [u8]) -> usize) -> Result<usize, Error> {
+        if room > MAX_LEN - self.len() {
+            return Err(Error::Invalid("the buffer would be longer than isize::MAX bytes"));
+        }
+        self.reserve(room)?;
+        let written = self.list.edit_back(|chunk| match chunk {
+            Chunk::Own { own, .. } => own.fill_with(room, write),
+            // Not reached: only memory of the buffer's own has room, and for no bytes there is nothing to do.
+            Chunk::File(_) | Chunk::Shared { .. } => 0,
+        });
+        Ok(written.unwrap_or(0))
     }
 
     /// Number of bytes in the buffer. O(1).
@@ -186,7 +222,7 @@ impl Buffer {
     /// Bytes of memory that this buffer keeps alive; O(chunks).
     ///
     /// Memory of its own counts with its capacity, memory shared with other buffers in each of them,
-    /// referenced memory with the bytes referred to. It is at most four times the length, plus: the block at
+    /// referenced memory with the bytes referred to, a file with those that were looked at. It is at most four times the length, plus: the block at
     /// either end, which is at most 64 KiB unless something larger was put in whole and more than 64 KiB of
     /// that are left; what [`reserve`](Buffer::reserve) asked for; and 512 bytes.
     pub fn held(&self) -> usize {
@@ -212,7 +248,7 @@ impl Buffer {
     fn append(&mut self, data: &[u8], limit: usize) {
         let filled = self.list.edit_back(|chunk| match chunk {
             Chunk::Own { own, .. } => (own.fill(data), own.capacity()),
-            Chunk::Shared { .. } => (0, 0),
+            Chunk::File(_) | Chunk::Shared { .. } => (0, 0),
         });
         let (filled, block) = filled.unwrap_or((0, 0));
         let rest = &data[filled..];
@@ -330,6 +366,43 @@ mod tests {
         buffer.add(&[b'z'; 40_000]);
         assert_eq!((buffer.held(), buffer.chunks().count()), (held, 2));
         Ok(())
+    }
+
+    #[test]
+    fn bytes_are_written_in_place_and_only_what_was_written_counts() -> Result<(), Error> {
+        let mut buffer = Buffer::from_static(b"a");
+        let fill = |byte: u8, n: usize| {
+            move |room: &mut [u8]| {
+                assert!(room.iter().all(|old| *old == 0), "what was there before is not shown");
+                room.fill(byte);
+                n
+            }
+        };
+        assert_eq!(buffer.add_with(5, fill(b'b', 2))?, 2);
+        let at = buffer.chunks().last().map(<[u8]>::as_ptr);
+        assert_eq!(buffer.add_with(300, fill(b'c', 0))?, 0);
+        assert_eq!(buffer.add_with(2, fill(b'd', usize::MAX))?, 2);
+        assert_eq!(buffer.chunks().last().map(<[u8]>::as_ptr), at, "there was room");
+        assert_eq!(buffer.add_with(0, fill(b'e', 9))?, 0);
+        assert_eq!(Buffer::from_static(b"s").add_with(0, fill(b'e', 9))?, 0);
+        assert!(buffer.add_with(usize::MAX, fill(b'f', 1)).is_err());
+        assert!(buffer.add_with(isize::MAX as usize - 4, fill(b'f', 1)).is_err());
+        assert_eq!((&buffer, Buffer::new().add_with(1, fill(b'g', 1))?), (&Buffer::from("abbdd"), 1));
+        Ok(())
+    }
+
+    #[test]
+    fn a_panic_while_bytes_are_written_in_place_appends_nothing() {
+        let mut buffer = Buffer::from("kept");
+        let broken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            buffer.add_with(100, |room| {
+                room.fill(1);
+                panic!("on purpose")
+            })
+        }));
+        assert!(broken.is_err());
+        buffer.add(b" on");
+        assert_eq!((buffer.len(), buffer.to_vec()), (7, b"kept on".to_vec()));
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Long random sequences of calls on two buffers, each checked against a plain vector.
 
+use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use bytes::Bytes;
 
 use super::chunk::{Chunk, MAX_CHUNK, MAX_COPY, MIN_CHUNK};
-use super::{Buffer, Eol, Pool};
+use super::{Buffer, Eol, FileSegment, Pool, READ_BLOCK};
 
 /// A buffer is kept below this length, so that a whole comparison after every call stays cheap.
 const LONG: usize = 300_000;
@@ -100,11 +101,38 @@ impl Pair {
     }
 }
 
+thread_local! {
+    /// What the files of a run hold, and a segment of it.
+    static FILE: (Vec<u8>, FileSegment) = {
+        let text = Random(7).text(200_000);
+        let path = std::env::temp_dir().join(format!("event-core-model-{:?}", std::thread::current().id()));
+        std::fs::write(&path, &text).unwrap();
+        let segment = FileSegment::new(std::fs::File::open(&path).unwrap(), 0, None).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        (text, segment)
+    };
+}
+
+/// Takes at most `0` bytes at a time.
+struct Slow(usize, Vec<u8>);
+
+impl Write for Slow {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let n = data.len().min(self.0);
+        self.1.extend_from_slice(&data[..n]);
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// One call on `a`, with `b` as the other buffer of a call that takes two.
 fn step(random: &mut Random, a: &mut Pair, b: &mut Pair, pool: &Pool) {
     let n = random.len();
     let at = random.below(a.want.len() + 2);
-    match random.below(30) {
+    match random.below(36) {
         0..=3 => {
             let text = random.text(n);
             a.real.add(&text);
@@ -229,6 +257,38 @@ fn step(random: &mut Random, a: &mut Pair, b: &mut Pair, pool: &Pool) {
         27 => {
             a.real.settle(pool);
             a.check_settled();
+        }
+        29 | 30 => FILE.with(|(text, segment)| {
+            let start = random.below(text.len());
+            let len = n.min(text.len() - start);
+            assert!(a.real.add_file_segment(segment, start as u64, Some(len as u64)).is_ok());
+            a.want.extend_from_slice(&text[start..start + len]);
+        }),
+        31 => {
+            assert!(a.real.load(at).is_ok());
+            assert!(a.real.memory_len() >= at.min(a.want.len()));
+        }
+        32 => {
+            let text = random.text(n);
+            let got = a.real.read_from(&text[..], at).unwrap();
+            assert_eq!(got, n.min(at).min(READ_BLOCK));
+            a.want.extend_from_slice(&text[..got]);
+        }
+        33 => {
+            let mut to = Slow(n, Vec::new());
+            let got = a.real.write_to(&mut to, at).unwrap();
+            assert!(got <= at.min(n) && (got > 0 || at.min(n).min(a.want.len()) == 0));
+            assert_eq!(to.1, a.want[..got]);
+            a.want.drain(..got);
+        }
+        34 => {
+            let (text, room) = (random.text(n), n + random.below(RESERVED - 600) * usize::from(n < 600));
+            let got = a.real.add_with(room, |room| {
+                room[..n].copy_from_slice(&text);
+                n
+            });
+            assert_eq!(got.ok(), Some(n));
+            a.want.extend_from_slice(&text);
         }
         28 => {
             let shared = random.below(2) == 0;

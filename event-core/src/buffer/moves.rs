@@ -41,6 +41,7 @@ impl Buffer {
         while !from.is_empty() {
             let Some(mut chunk) = from.list.pop_back() else { break };
             let small = chunk.len() <= SMALL_PIECE
+                && !chunk.is_file()
                 && self.list.front().is_some_and(|front| !front.is_empty() && front.slack() >= chunk.len());
             if small || is_copied(&chunk) {
                 self.prepend(chunk.bytes());
@@ -74,7 +75,7 @@ impl Buffer {
         other.list.for_each_mut(|chunk| {
             let is_foreign = chunk.block() == 0;
             if is_copied(chunk)
-                || self.is_small_for_back(chunk.len())
+                || !chunk.is_file() && self.is_small_for_back(chunk.len())
                 || !is_foreign && chunk.len() <= SMALL_PIECE
             {
                 self.add(chunk.bytes());
@@ -118,7 +119,8 @@ impl Buffer {
                 // The block of a chunk that was copied goes: there is more in this buffer to keep.
                 drop(to.take_back(chunk));
             } else {
-                if to.is_small_for_back(left) || self.is_crumb_for(to, left) {
+                let in_file = self.list.front().is_some_and(Chunk::is_file);
+                if !in_file && to.is_small_for_back(left) || self.is_crumb_for(to, left) {
                     to.add(&self.contiguous()[..left]);
                     self.drain(left);
                 } else if let Some(piece) = self.list.edit_front(|chunk| chunk.split_to(left)) {
@@ -155,7 +157,7 @@ impl Buffer {
     /// Appends a chunk out of another buffer; gives it back if its bytes were copied.
     #[must_use = "a chunk given back is dropped or kept by the buffer it is from"]
     fn take_back(&mut self, mut chunk: Chunk) -> Option<Chunk> {
-        if is_copied(&chunk) || self.is_small_for_back(chunk.len()) {
+        if is_copied(&chunk) || !chunk.is_file() && self.is_small_for_back(chunk.len()) {
             self.add(chunk.bytes());
             return Some(chunk);
         }

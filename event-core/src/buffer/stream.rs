@@ -4,6 +4,12 @@ use super::chunk::{Chunk, MIN_CHUNK, Own};
 use super::{Buffer, Pool, READ_BLOCK, WRITE_BLOCK};
 
 impl Buffer {
+    /// Whether it holds no memory, so that a new one is as good.
+    #[inline]
+    pub(crate) fn is_bare(&self) -> bool {
+        self.list.is_bare()
+    }
+
     /// Lets `f` append to a vector with room for `at_least` more bytes (at most `READ_BLOCK`): the end of
     /// this buffer if that has the room, else a block of the pool, which becomes the end unless `f` appends
     /// nothing.
@@ -139,9 +145,15 @@ impl Buffer {
 /// Hands the memory of a chunk to the pool; drops a shared one.
 #[inline]
 fn give(chunk: Option<Chunk>, pool: &Pool) {
-    if let Some(Chunk::Own { own, .. }) = chunk {
-        pool.give(own.into_mem());
+    match chunk {
+        Some(Chunk::Own { own, .. }) => pool.give(own.into_mem()),
+        other => let_go(other),
     }
+}
+
+#[cold]
+fn let_go(chunk: Option<Chunk>) {
+    drop(chunk);
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! Looking at the bytes of a buffer and taking them out: peek, copy, pull up, remove, drain.
 
-use std::mem;
+use std::{io, mem};
 
 use super::Buffer;
 use super::chunk::{Chunk, MAX_CHUNK, Own};
 
 impl Buffer {
     /// Moves the first bytes out into `out`, as many as there are; returns how many.
+    ///
+    /// Those in a file are read straight into `out`, and none is lost if that fails: [`std::io::Read`] says why.
     #[doc(alias = "evbuffer_remove")]
     pub fn remove(&mut self, out: &mut [u8]) -> usize {
         let n = self.copyout(out);
@@ -75,7 +77,8 @@ impl Buffer {
 
     /// Makes the first `n` bytes one piece and returns them; `None` if there are fewer.
     ///
-    /// Copies at most what is not in one piece already. O(1) if the first chunk has the bytes.
+    /// Copies at most what is not in one piece already. O(1) if the first chunk has the bytes. `None` too if some of them
+    /// lie in a file that cannot give them ([`load`](Buffer::load) says why).
     ///
     /// ```
     /// # use event_core::Buffer;
@@ -88,22 +91,25 @@ impl Buffer {
     #[doc(alias = "evbuffer_pullup")]
     pub fn pullup(&mut self, n: usize) -> Option<&[u8]> {
         if n > self.contiguous().len() {
-            if n > self.len() {
+            if n > self.len() || self.load_some(n).ok()? < n {
                 return None;
             }
-            self.linearise(n);
+            if n > self.contiguous().len() {
+                self.linearise(n);
+            }
         }
         self.contiguous().get(..n)
     }
 
-    /// The bytes that lie in one piece at the front: all of the first chunk, empty only if the buffer is.
+    /// The bytes that lie in one piece at the front: all of the first chunk, or some of a file's first bytes. Empty only if
+    /// the buffer is, or if a file cannot give them.
     #[inline]
     #[doc(alias = "evbuffer_get_contiguous_space")]
     pub fn contiguous(&self) -> &[u8] {
         self.list.front().map_or(&[], Chunk::bytes)
     }
 
-    /// All bytes, piece by piece; no piece is empty.
+    /// All bytes, piece by piece; no piece is empty. They end early where a file cannot give them.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> + Clone {
         self.list.pieces(0, usize::MAX)
     }
@@ -128,16 +134,62 @@ impl Buffer {
     /// As [`copyout`](Buffer::copyout), from position `from` on; nothing if that is beyond the end.
     #[doc(alias = "evbuffer_copyout_from")]
     pub fn copyout_from(&self, from: usize, out: &mut [u8]) -> usize {
+        self.try_copyout(from, out).unwrap_or(0)
+    }
+
+    /// As `copyout_from`, with why a file gave not even one byte.
+    pub(super) fn try_copyout(&self, from: usize, out: &mut [u8]) -> io::Result<usize> {
+        if self.has_files() {
+            return self.copyout_files(from, out);
+        }
         let mut done = 0;
         for piece in self.list.pieces(from, out.len()) {
             out[done..done + piece.len()].copy_from_slice(piece);
             done += piece.len();
         }
-        done
+        Ok(done)
     }
 
-    /// A copy of all bytes.
+    /// Reads what lies in files to where it is wanted, and keeps none of it.
+    fn copyout_files(&self, from: usize, out: &mut [u8]) -> io::Result<usize> {
+        let (mut skip, mut done) = (from, 0);
+        for chunk in self.list.iter() {
+            if skip >= chunk.len() {
+                skip -= chunk.len();
+                continue;
+            }
+            let at = mem::take(&mut skip);
+            let n = (chunk.len() - at).min(out.len() - done);
+            if n == 0 {
+                break;
+            }
+            let room = &mut out[done..done + n];
+            let copied = match chunk {
+                Chunk::File(part) => match part.read(at, room) {
+                    Err(error) if done == 0 => return Err(error),
+                    read => read.unwrap_or(0),
+                },
+                Chunk::Own { .. } | Chunk::Shared { .. } => {
+                    room.copy_from_slice(&chunk.bytes()[at..at + n]);
+                    n
+                }
+            };
+            done += copied;
+            if copied < n {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// A copy of all bytes, as far as files can give them.
     pub fn to_vec(&self) -> Vec<u8> {
+        if self.has_files() {
+            let mut all = vec![0; self.len()];
+            let n = self.copyout(&mut all);
+            all.truncate(n);
+            return all;
+        }
         let mut all = Vec::with_capacity(self.len());
         self.chunks().for_each(|piece| all.extend_from_slice(piece));
         all
@@ -187,7 +239,7 @@ impl Buffer {
         }
     }
 
-    /// Makes the first `n` bytes one piece, `contiguous().len() < n <= len`.
+    /// Makes the first `n` bytes, all of them in memory, one piece; `contiguous().len() < n <= len`.
     fn linearise(&mut self, n: usize) {
         let n = self.whole_pieces(n);
         let (mut own, pooled) = match self.list.pop_front() {

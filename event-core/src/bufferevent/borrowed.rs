@@ -1,21 +1,24 @@
 //! A stream's buffers while they are in use: out of their cells, so that nothing is borrowed, and back again whatever
 //! happens.
 
-use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
-use super::inner::{Inner, State};
+use super::buffers::Side;
+use super::inner::Inner;
+use super::state::State;
 use crate::buffer::Buffer;
 
 impl Inner {
     /// Takes a buffer out of its cell until the result is dropped.
-    pub(super) fn borrow<'a>(&'a self, cell: &'a Cell<Buffer>) -> Borrowed<'a> {
-        Borrowed { inner: self, cell, first: self.take_out(cell), buffer: cell.take() }
+    pub(super) fn borrow(&self, side: Side) -> Borrowed<'_> {
+        let first = self.take_out(side);
+        let buffer = self.take(side);
+        Borrowed { inner: self, side, first, before: buffer.len(), buffer }
     }
 
     /// Marks the output as out of its cell; whoever is the first says so when it is back.
-    pub(super) fn take_out(&self, cell: &Cell<Buffer>) -> bool {
-        let first = std::ptr::eq(cell, &self.output) && !self.has(State::OUTPUT_OUT);
+    pub(super) fn take_out(&self, side: Side) -> bool {
+        let first = side == Side::Output && !self.has(State::OUTPUT_OUT);
         if first {
             self.set(State::OUTPUT_OUT, true);
         }
@@ -24,9 +27,9 @@ impl Inner {
 
     /// Puts a buffer back where it was taken from; what came in the meantime stands behind it. That of a stream that
     /// was freed meanwhile is dropped.
-    pub(super) fn put_back(&self, cell: &Cell<Buffer>, mut buffer: Buffer) {
+    pub(super) fn put_back(&self, side: Side, mut buffer: Buffer) {
         loop {
-            let mut later = cell.take();
+            let mut later = self.take(side);
             if later.is_empty() {
                 break;
             }
@@ -36,7 +39,11 @@ impl Inner {
         if self.is_freed() {
             drop(buffer);
         } else {
-            cell.set(buffer);
+            if side == Side::Input && buffer.is_empty() {
+                // Its block goes back to the loop, and there is nothing to keep.
+                buffer.settle(self.handle.pool());
+            }
+            self.put(side, buffer);
         }
     }
 }
@@ -44,8 +51,9 @@ impl Inner {
 /// A buffer out of its cell. However that ends, also by a panic, the bytes go back in their order.
 pub(super) struct Borrowed<'a> {
     inner: &'a Inner,
-    cell: &'a Cell<Buffer>,
+    side: Side,
     first: bool,
+    before: usize,
     buffer: Buffer,
 }
 
@@ -65,7 +73,9 @@ impl DerefMut for Borrowed<'_> {
 
 impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
-        self.inner.put_back(self.cell, std::mem::take(&mut self.buffer));
+        let after = self.buffer.len();
+        self.inner.put_back(self.side, std::mem::take(&mut self.buffer));
+        self.inner.note_change(self.side, self.before, after);
         if self.first {
             self.inner.set(State::OUTPUT_OUT, false);
         }

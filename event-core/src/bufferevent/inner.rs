@@ -2,14 +2,14 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::net::Shutdown;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 
-use bitflags::bitflags;
-
-use super::rare::{Cause, DEFAULT_MAX, Rare};
-use super::{Callbacks, Direction};
+use super::buffers::{Buffers, Side};
+use super::rare::{Cause, Rare};
+use super::state::{Due, State};
+use super::step::InStep;
+use super::{Callbacks, Direction, StreamEvent};
 use crate::buffer::Buffer;
 use crate::clock::Time;
 use crate::error::Error;
@@ -17,73 +17,6 @@ use crate::interest::What;
 use crate::reactor::{Callback, EventId, Kind, LoopHandle};
 use crate::slots::Key;
 use crate::sys::FdKind;
-
-bitflags! {
-    /// What a stream is and where it stands.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(super) struct State: u32 {
-        const READ_ENABLED = 0x0001;
-        const WRITE_ENABLED = 0x0002;
-        /// Freed: nothing happens any more.
-        const FREED = 0x0004;
-        /// A connect is under way.
-        const CONNECTING = 0x0008;
-        /// The peer will send no more; its EOF event was or will be delivered.
-        const EOF = 0x0010;
-        /// Inside the loop's step for this stream: output is flushed at its end.
-        const IN_STEP = 0x0020;
-        /// Stands in the loop's flush list.
-        const UNFLUSHED = 0x0040;
-        /// The kernel took less than it was given: writing waits for readiness.
-        const BLOCKED = 0x0080;
-        const CLOSE_AFTER_FLUSH = 0x0100;
-        const SHUTDOWN_AFTER_FLUSH = 0x0200;
-        /// The fd is closed with the stream.
-        const OWNS_FD = 0x0400;
-        const PAIR = 0x0800;
-        const TRANSPORT = 0x1000;
-        /// Keeps the loop running, as the loop was told.
-        const HELD = 0x2000;
-        /// The write side was shut down.
-        const WRITE_SHUT = 0x4000;
-        /// A callback is running and is to be put back: nobody has taken the callbacks away meanwhile.
-        const LENT = 0x8000;
-        /// The other end of a pair will write no more, which is told once this one reads.
-        const UNTOLD_EOF = 0x1_0000;
-        /// The output is out of its cell: that the cell is empty does not mean that all is sent.
-        const OUTPUT_OUT = 0x2_0000;
-        /// The fd stands with the loop.
-        const REGISTERED = 0x4_0000;
-        /// The output is over its bound, and the callbacks were or will be told.
-        const OVERFULL = 0x8_0000;
-        /// Keeps the loop running whatever it does: `set_held`.
-        const PINNED = 0x10_0000;
-        /// There is a rare part: without this bit nobody needs to look for it.
-        const RARE = 0x20_0000;
-    }
-}
-
-bitflags! {
-    /// What is to be delivered, in this order: connected, read, write, the other events.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub(super) struct Due: u16 {
-        const CONNECTED = 0x001;
-        const READ = 0x002;
-        const WRITE = 0x004;
-        const READ_EOF = 0x008;
-        const READ_ERROR = 0x010;
-        const WRITE_ERROR = 0x020;
-        /// An error of no direction: a failed connect, a full buffer, a lost fd.
-        const ERROR = 0x040;
-        const READ_TIMEOUT = 0x080;
-        const WRITE_TIMEOUT = 0x100;
-        const DEADLINE = 0x200;
-        /// The other end of a pair has put something into the input; whether that is a `READ` is seen in the step.
-        const ARRIVED = 0x400;
-        /// A transport may hold more than it gave.
-        const AGAIN = 0x800;
-    }
-}
 
 /// The id of a stream that the loop does not know yet.
 const UNSTARTED: EventId = EventId(Key { index: u32::MAX, generation: u32::MAX });
@@ -101,13 +34,12 @@ pub(crate) struct Inner {
     /// When writing last got on, or output first came.
     pub(super) last_write: Cell<Time>,
     pub(super) callbacks: Cell<Option<Box<dyn Callbacks>>>,
-    pub(super) input: Cell<Buffer>,
-    pub(super) output: Cell<Buffer>,
+    pub(super) buffers: Buffers,
     pub(super) rare: Cell<Option<Box<Rare>>>,
 }
 
-// An idle keep-alive connection holds one of these: 168 bytes with the two reference counts.
-const _: () = assert!(size_of::<Inner>() <= 152);
+// An idle stream is one of these, 136 bytes with the two reference counts, and its slot.
+const _: () = assert!(size_of::<Inner>() <= 120);
 
 impl Inner {
     pub(super) fn new(handle: LoopHandle, fd: RawFd, state: State) -> Inner {
@@ -122,8 +54,7 @@ impl Inner {
             deadline: Cell::new(Time::NEVER),
             last_write: Cell::new(Time::default()),
             callbacks: Cell::new(None),
-            input: Cell::new(Buffer::new()),
-            output: Cell::new(Buffer::new()),
+            buffers: Buffers::default(),
             rare: Cell::new(None),
         }
     }
@@ -179,16 +110,9 @@ impl Inner {
         Some(result)
     }
 
-    pub(super) fn peek_len(&self, cell: &Cell<Buffer>) -> usize {
-        let buffer = cell.take();
-        let len = buffer.len();
-        cell.set(buffer);
-        len
-    }
-
     /// Whether nothing waits to be sent.
-    fn is_flushed(&self) -> bool {
-        self.peek_len(&self.output) == 0 && !self.has(State::OUTPUT_OUT)
+    pub(super) fn is_flushed(&self) -> bool {
+        !self.has_output() && !self.has(State::OUTPUT_OUT)
     }
 
     pub(super) fn is_closing(&self) -> bool {
@@ -199,16 +123,12 @@ impl Inner {
         self.rare(None, |rare| rare.cause).map(Cause::error)
     }
 
-    /// How many bytes may be read now.
-    pub(super) fn room(&self) -> usize {
-        let most = self.rare(DEFAULT_MAX, |rare| rare.read_high.min(rare.max_input));
-        most.saturating_sub(self.peek_len(&self.input))
-    }
-
-    fn wants_read(&self) -> bool {
+    pub(super) fn wants_read(&self) -> bool {
         let state = self.state.get();
         state.contains(State::READ_ENABLED)
-            && !state.intersects(State::EOF | State::CONNECTING | State::CLOSE_AFTER_FLUSH | State::FREED)
+            && !state.intersects(
+                State::EOF | State::CONNECTING | State::CLOSE_AFTER_FLUSH | State::DETACHED | State::FREED,
+            )
     }
 
     /// Whether bytes may be read now: wanted, and below the marks.
@@ -218,10 +138,11 @@ impl Inner {
 
     pub(super) fn may_write(&self) -> bool {
         let state = self.state.get();
-        state.contains(State::WRITE_ENABLED) && !state.intersects(State::CONNECTING | State::FREED)
+        state.contains(State::WRITE_ENABLED)
+            && !state.intersects(State::CONNECTING | State::DETACHED | State::FREED)
     }
 
-    fn check(&self) -> Result<(), Error> {
+    pub(super) fn check(&self) -> Result<(), Error> {
         if self.handle.is_gone() {
             Err(Error::LoopGone)
         } else if self.is_freed() {
@@ -308,50 +229,18 @@ impl Inner {
         enabled
     }
 
-    // Callbacks.
-
-    pub(super) fn set_callbacks(self: &Rc<Self>, callbacks: Option<Box<dyn Callbacks>>) {
-        if self.is_freed() {
-            drop(callbacks);
-            return;
-        }
-        let starts = callbacks.is_some();
-        self.set(State::LENT, false);
-        let old = self.callbacks.replace(callbacks);
-        let closures = self.take_closures();
-        if starts {
-            // A stream with a callback is the loop's.
-            let _ = self.start();
-        }
-        drop((old, closures));
-    }
-
-    pub(super) fn set_closure<T>(self: &Rc<Self>, set: impl FnOnce(&mut Rare) -> Option<T>) {
-        if self.is_freed() {
-            return;
-        }
-        let old = self.rare_mut(set);
-        let object = self.callbacks.take();
-        let _ = self.start();
-        drop((old, object));
-    }
-
-    fn take_closures(&self) -> Option<impl Sized + use<>> {
-        self.rare_if(|rare| (rare.read_cb.take(), rare.write_cb.take(), rare.event_cb.take()))
-    }
-
     // Output.
 
     pub(super) fn write(self: &Rc<Self>, append: impl FnOnce(&mut Buffer)) -> Result<(), Error> {
         self.check()?;
-        let mut output = self.borrow(&self.output);
+        let mut output = self.borrow(Side::Output);
         if output.is_empty() {
             self.touch_write();
         }
         append(&mut output);
         drop(output);
         self.output_changed();
-        if self.over_full() { Err(Error::OutputFull) } else { Ok(()) }
+        if self.has(State::OVERFULL) && !self.is_freed() { Err(Error::OutputFull) } else { Ok(()) }
     }
 
     pub(super) fn write_with(
@@ -362,22 +251,23 @@ impl Inner {
         self.write(|output| output.with_tail(room, self.handle.pool(), f))
     }
 
-    pub(super) fn over_full(&self) -> bool {
-        self.peek_len(&self.output) > self.rare(DEFAULT_MAX, |rare| rare.max_output)
-    }
-
     /// The output may have grown: it is sent at the end of the stream's own step, or with the flush list.
     pub(super) fn output_changed(self: &Rc<Self>) {
         if self.is_freed() {
             return;
         }
-        if self.peek_len(&self.output) == 0 {
+        let len = self.len(Side::Output);
+        if self.finds_room(len) {
+            self.raise(Due::ROOM);
+        }
+        if len == 0 {
+            self.set(State::OVERFULL, false);
             if !self.has(State::IN_STEP) {
                 self.finish_if_flushed();
             }
             return self.update();
         }
-        let over_full = self.over_full();
+        let over_full = self.is_over_full(len);
         if over_full && !self.has(State::OVERFULL) {
             self.fail(Cause::OutputFull, Due::ERROR);
         }
@@ -396,45 +286,6 @@ impl Inner {
         if !self.has(State::UNFLUSHED) && self.start().is_ok() {
             self.set(State::UNFLUSHED, true);
             self.handle.push_unflushed(self.handle.priority(self.id.get()), self.clone());
-        }
-    }
-
-    pub(super) fn close_after_flush(self: &Rc<Self>) {
-        if self.is_freed() {
-            return;
-        }
-        let failed = self.due.get().intersects(Due::WRITE_ERROR | Due::ERROR);
-        if self.is_flushed() || failed || !self.has(State::WRITE_ENABLED) {
-            self.free();
-        } else {
-            self.set(State::CLOSE_AFTER_FLUSH, true);
-            self.output_changed();
-            self.update();
-        }
-    }
-
-    pub(super) fn shutdown_write(self: &Rc<Self>) {
-        if self.is_freed() || self.has(State::WRITE_SHUT) {
-            return;
-        }
-        if self.is_flushed() && !self.has(State::CONNECTING) {
-            self.shutdown_now();
-            self.free_if_over();
-        } else {
-            self.set(State::SHUTDOWN_AFTER_FLUSH, true);
-        }
-    }
-
-    pub(super) fn shutdown_now(self: &Rc<Self>) {
-        self.set(State::WRITE_SHUT, true);
-        self.set(State::SHUTDOWN_AFTER_FLUSH, false);
-        if self.has(State::PAIR) {
-            self.end_partner(false);
-        } else if self.has(State::TRANSPORT) {
-            let _ = self.with_transport(|transport| transport.shutdown(Shutdown::Write));
-        } else if self.fd.get() >= 0 {
-            // ENOTCONN: the peer is gone, and reading will say so.
-            let _ = self.handle.sys().shutdown(self.fd.get(), Shutdown::Write);
         }
     }
 
@@ -470,47 +321,6 @@ impl Inner {
         self.update();
     }
 
-    /// Input at the library's own bound that nobody took is an event, not a silent stop.
-    pub(super) fn check_input_full(&self) {
-        if !self.wants_read() || self.due.get().contains(Due::ARRIVED) {
-            return;
-        }
-        let len = self.peek_len(&self.input);
-        let (max, high) = self.rare((DEFAULT_MAX, usize::MAX), |rare| (rare.max_input, rare.read_high));
-        if len >= max && high > max {
-            self.set(State::READ_ENABLED, false);
-            self.fail(Cause::InputFull, Due::ERROR);
-        }
-    }
-
-    /// Everything is sent: what was to happen then happens, once the callbacks know.
-    pub(super) fn finish_if_flushed(self: &Rc<Self>) {
-        if self.is_freed() || !self.due.get().is_empty() {
-            return;
-        }
-        if self.is_flushed() {
-            if self.has(State::CLOSE_AFTER_FLUSH) {
-                self.free();
-                return;
-            }
-            if self.has(State::SHUTDOWN_AFTER_FLUSH) && !self.has(State::CONNECTING) {
-                self.shutdown_now();
-            }
-        }
-        self.free_if_over();
-    }
-
-    /// Both directions have ended, and the callbacks know it.
-    fn free_if_over(&self) {
-        if self.has(State::EOF)
-            && self.has(State::WRITE_SHUT)
-            && !self.has(State::IN_STEP)
-            && self.due.get().is_empty()
-        {
-            self.free();
-        }
-    }
-
     pub(super) fn set_held(&self, held: bool) {
         self.set(State::PINNED, held);
         // Reading holds the loop as a rule, and a step ends with an update of its own.
@@ -536,6 +346,44 @@ impl Inner {
         Ok(())
     }
 
+    pub(super) fn trigger_at_marks(self: &Rc<Self>, direction: Direction) -> Result<(), Error> {
+        let (read_low, write_low) = self.rare((0, 0), |rare| (rare.read_low, rare.write_low));
+        let mut met = Direction::empty();
+        met.set(Direction::READ, self.len(Side::Input) >= read_low);
+        met.set(Direction::WRITE, self.len(Side::Output) <= write_low);
+        self.trigger(direction & met)
+    }
+
+    pub(super) fn trigger_event(self: &Rc<Self>, event: StreamEvent) -> Result<(), Error> {
+        self.start()?;
+        if !event.is_empty() {
+            self.rare_mut(|rare| rare.triggered |= event);
+            self.raise(Due::TRIGGERED);
+        }
+        Ok(())
+    }
+
+    /// Sends what the kernel takes now; says whether that was all.
+    pub(super) fn try_flush(self: &Rc<Self>) -> Result<bool, Error> {
+        self.start()?;
+        // What a guard holds goes first, and so does what is being written right now.
+        if !self.has(State::OUTPUT_OUT) {
+            let step = InStep::enter(self);
+            let due = self.drain_out();
+            drop(step);
+            self.raise_rest(due);
+            if !self.has(State::IN_STEP) {
+                self.after_step();
+            }
+            if due.contains(Due::WRITE_ERROR)
+                && let Some(error) = self.error()
+            {
+                return Err(error);
+            }
+        }
+        Ok(self.is_flushed())
+    }
+
     /// The stream fails: its error event is queued.
     pub(super) fn fail(&self, cause: Cause, due: Due) {
         self.rare_mut(|rare| rare.cause = Some(cause));
@@ -545,36 +393,9 @@ impl Inner {
     pub(super) fn connect_failed(&self, error: &std::io::Error) {
         self.set(State::CONNECTING, false);
         self.set(State::READ_ENABLED | State::WRITE_ENABLED, false);
+        self.set(State::DETACHED, self.fd.get() < 0);
         self.fail(Cause::of(error), Due::ERROR);
         self.update();
-    }
-
-    // Bounds and marks.
-
-    pub(super) fn set_max(self: &Rc<Self>, max_input: Option<usize>, max_output: Option<usize>) {
-        self.rare_mut(|rare| {
-            rare.max_input = max_input.unwrap_or(usize::MAX);
-            rare.max_output = max_output.unwrap_or(usize::MAX);
-        });
-        self.output_changed();
-        self.input_changed();
-        if !self.has(State::IN_STEP) {
-            self.check_input_full();
-        }
-    }
-
-    pub(super) fn set_watermark(self: &Rc<Self>, direction: Direction, low: usize, high: Option<usize>) {
-        self.rare_mut(|rare| {
-            if direction.contains(Direction::READ) {
-                rare.read_low = low;
-                // A mark below the other would pause for ever before the first callback.
-                rare.read_high = high.map_or(usize::MAX, |high| high.max(low));
-            }
-            if direction.contains(Direction::WRITE) {
-                rare.write_low = low;
-            }
-        });
-        self.input_changed();
     }
 
     // What the loop is told.
@@ -582,7 +403,7 @@ impl Inner {
     fn wanted(&self) -> What {
         let mut what = What::empty();
         what.set(What::READ, self.may_read());
-        let blocked = self.has(State::BLOCKED) && self.may_write() && self.peek_len(&self.output) > 0;
+        let blocked = self.has(State::BLOCKED) && self.may_write() && self.has_output();
         what.set(What::WRITE, blocked || self.has(State::CONNECTING));
         if self.has(State::TRANSPORT) && !self.is_freed() {
             let own = self.with_transport(|transport| Ok(transport.want())).unwrap_or_default();
@@ -609,7 +430,7 @@ impl Inner {
         }
     }
 
-    fn try_update(&self) -> Result<(), Error> {
+    pub(super) fn try_update(&self) -> Result<(), Error> {
         let id = self.id.get();
         if id == UNSTARTED || self.is_freed() {
             return Ok(());
@@ -640,36 +461,13 @@ impl Inner {
         }
         let held = self.wants_read()
             || self.has(State::CONNECTING | State::PINNED)
-            || self.may_write() && self.peek_len(&self.output) > 0;
+            || self.may_write() && self.has_output();
         if held != self.has(State::HELD) {
             self.set(State::HELD, held);
             self.handle.set_held(id, held);
         }
         self.rearm();
         Ok(())
-    }
-
-    // The end.
-
-    /// Frees the stream. What drops, drops here, last, with nothing borrowed.
-    pub(super) fn free(&self) {
-        if self.is_freed() {
-            return;
-        }
-        self.set(State::FREED, true);
-        let slot = self.handle.remove_slot(self.id.get().0);
-        if self.has(State::PAIR) {
-            self.end_partner(true);
-        }
-        let fd = self.fd.replace(-1);
-        let transport = self.rare_if(|rare| rare.transport.take()).flatten();
-        let closures = self.take_closures();
-        let callbacks = self.callbacks.take();
-        let buffers = (self.input.take(), self.output.take());
-        if fd >= 0 && self.has(State::OWNS_FD) {
-            self.handle.sys().close(fd);
-        }
-        drop((slot, transport, closures, callbacks, buffers));
     }
 }
 

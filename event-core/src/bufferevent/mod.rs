@@ -1,16 +1,24 @@
 //! `BufferEvent`: a stream with an input and an output buffer, and callbacks on them.
 
+mod attach;
 mod borrowed;
+mod buffers;
+mod calls;
+mod changes;
+mod end;
+mod files;
+mod guard;
 mod inner;
+mod limits;
 mod pair;
 mod rare;
+mod splice;
+mod state;
 mod step;
 mod timing;
 mod transport;
 
-use std::cell::Cell;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::time::Duration;
@@ -23,7 +31,12 @@ use crate::error::Error;
 use crate::reactor::LoopHandle;
 use crate::sys::Address;
 
-use inner::{Inner, State};
+use buffers::Side;
+pub use changes::BufferChange;
+pub use guard::{BufferGuard, Scoped};
+use inner::Inner;
+pub use splice::Spliced;
+use state::State;
 pub use transport::Transport;
 
 /// A write of so few bytes is copied behind what is there: a piece of its own costs more, and only so many pieces
@@ -88,6 +101,12 @@ pub trait Callbacks {
         if !event.contains(StreamEvent::CONNECTED) {
             bev.free();
         }
+    }
+
+    /// The output, which was above its high mark of writing (1 MiB unless set), has come down to half of it: whoever
+    /// looked at [`BufferEvent::has_room`] and stopped may go on.
+    fn on_room(&mut self, bev: &BufferEvent) {
+        let _ = bev;
     }
 
     /// The deadline of [`BufferEvent::set_deadline`] has passed.
@@ -257,6 +276,11 @@ impl BufferEvent {
         self.inner.set_closure(|rare| rare.event_cb.replace(Box::new(cb)));
     }
 
+    /// Sets the room callback alone; see [`Callbacks::on_room`]. An object set before is dropped.
+    pub fn set_room_cb(&self, cb: impl FnMut(&BufferEvent) + 'static) {
+        self.inner.set_closure(|rare| rare.room_cb.replace(Box::new(cb)));
+    }
+
     /// Starts one or both directions. From here on the loop owns the stream.
     ///
     /// # Errors
@@ -291,7 +315,7 @@ impl BufferEvent {
     pub fn write(&self, data: impl Into<Buffer>) -> Result<(), Error> {
         let mut data = data.into();
         self.inner.write(|output| {
-            if data.len() <= COPIED && !output.is_empty() {
+            if data.len() <= COPIED && !output.is_empty() && !data.has_files() {
                 data.chunks().for_each(|piece| output.add(piece));
             } else {
                 output.add_buffer(&mut data);
@@ -323,38 +347,23 @@ impl BufferEvent {
     /// callback and outside the loop. Draining it below the high mark lets reading go on.
     #[doc(alias = "bufferevent_get_input")]
     pub fn input(&self) -> BufferGuard {
-        BufferGuard::take(&self.inner, true)
+        BufferGuard::take(&self.inner, Side::Input)
     }
 
     /// The output. The guard owns it until it is dropped; what it holds then is sent as after `write`.
     #[doc(alias = "bufferevent_get_output")]
     pub fn output(&self) -> BufferGuard {
-        BufferGuard::take(&self.inner, false)
+        BufferGuard::take(&self.inner, Side::Output)
     }
 
     /// Bytes of the output that have not been handed to the kernel.
     pub fn pending_output(&self) -> usize {
-        self.inner.peek_len(&self.inner.output)
+        self.inner.len(Side::Output)
     }
 
     /// Bytes that lie in the input.
     pub fn pending_input(&self) -> usize {
-        self.inner.peek_len(&self.inner.input)
-    }
-
-    /// Sets the marks of one or both directions. Reading: the read callback waits for `low` bytes, and reading pauses
-    /// while the input holds `high` (`None`: only `max_input` bounds it; at least `low`). Writing: the write callback comes when no more
-    /// than `low` bytes are left; `high` is for whoever fills the output.
-    #[doc(alias = "bufferevent_setwatermark")]
-    pub fn set_watermark(&self, direction: Direction, low: usize, high: Option<usize>) {
-        self.inner.set_watermark(direction, low, high);
-    }
-
-    /// Bounds what the stream may hold: as much input as `max_input` that nobody takes, or more output than
-    /// `max_output`, is an `ERROR` event. Input that is full is not read any more until it is enabled again; a high mark
-    /// up to `max_input` pauses in silence instead. `None` is no bound; both are 16 MiB at first.
-    pub fn set_max(&self, max_input: Option<usize>, max_output: Option<usize>) {
-        self.inner.set_max(max_input, max_output);
+        self.inner.len(Side::Input)
     }
 
     /// Sets how long reading, and writing while output is pending or a connect is under way, may stand still before a
@@ -377,13 +386,49 @@ impl BufferEvent {
         self.inner.set_held(held);
     }
 
-    /// Runs the read or write callback in the next turn, whatever the buffers hold.
+    /// Runs the read or write callback in the next turn, whatever the buffers hold: `BEV_TRIG_IGNORE_WATERMARKS`.
     ///
     /// # Errors
     /// - `Error::Stale` if the stream was freed; `Error::LoopGone`, `Error::Forked`.
     #[doc(alias = "bufferevent_trigger")]
     pub fn trigger(&self, direction: Direction) -> Result<(), Error> {
         self.inner.trigger(direction)
+    }
+
+    /// Runs the callbacks of those directions in the next turn whose low mark is met now: the input holds as much, the
+    /// output no more.
+    ///
+    /// # Errors
+    /// - `Error::Stale` if the stream was freed; `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "bufferevent_trigger")]
+    pub fn trigger_at_marks(&self, direction: Direction) -> Result<(), Error> {
+        self.inner.trigger_at_marks(direction)
+    }
+
+    /// Has the event callback called in the next turn with these events, beside what there may be of the stream's own.
+    /// Nothing else happens: a made-up `TIMEOUT` disables nothing. If nobody handles events, anything but `CONNECTED`
+    /// frees the stream.
+    ///
+    /// # Errors
+    /// - `Error::Stale` if the stream was freed; `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "bufferevent_trigger_event")]
+    pub fn trigger_event(&self, event: StreamEvent) -> Result<(), Error> {
+        self.inner.trigger_event(event)
+    }
+
+    /// Sends as much of the output as the kernel takes now, 1 MiB at most, instead of when the callback returns; says
+    /// whether nothing is left. Nothing is sent while a guard of [`output`](Self::output) is held, while writing is
+    /// disabled or a connect is under way.
+    ///
+    /// No callback runs inside this call: the write callback, or the event of an error, comes in the next turn. A stream
+    /// that was to be closed after its output may be freed here.
+    ///
+    /// # Errors
+    /// - `Error::Io` if the kernel refuses, also told as an event.
+    /// - `Error::Stale` if the stream was freed; `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "bufferevent_flush")]
+    pub fn try_flush(&self) -> Result<bool, Error> {
+        self.inner.try_flush()
     }
 
     /// When output last got on, reckoned like [`LoopHandle::elapsed`]: bytes were handed to the kernel, or came into an
@@ -405,9 +450,18 @@ impl BufferEvent {
         self.inner.free();
     }
 
+    /// Frees the stream now, as [`free`](Self::free), and tells the peer of a reset instead of an end (an abortive close:
+    /// SO_LINGER of 0), so that what it has got does not look whole. What it has not read yet may be lost to it. The
+    /// other end of a pair gets `ERROR` with ECONNRESET. Where there are no resets (unix-domain sockets, pipes, an fd
+    /// that stays the caller's) it is a plain close.
+    pub fn close_with_reset(&self) {
+        self.inner.close_with_reset();
+    }
+
     /// Frees the stream when all output has been sent, what a guard holds included, or when sending it fails: at once if
-    /// there is nothing to send or writing is disabled. Nothing is read any more. A peer that does not read is cut off by
-    /// the write timeout or a deadline, if there is one.
+    /// there is nothing to send, writing is disabled or there is no fd. Nothing is read any more. Where sending fails the
+    /// close is a [reset](Self::close_with_reset), so that what was cut off does not look whole. A peer that does not
+    /// read is cut off by the write timeout or a deadline, if there is one.
     pub fn close_after_flush(&self) {
         self.inner.close_after_flush();
     }
@@ -432,6 +486,16 @@ impl BufferEvent {
     pub fn set_priority(&self, priority: u8) -> Result<(), Error> {
         self.inner.start()?;
         self.inner.handle.set_priority(self.inner.id.get(), priority)
+    }
+
+    /// The priority of the stream's callbacks. From here on the loop owns the stream.
+    ///
+    /// # Errors
+    /// - `Error::Stale`, `Error::LoopGone`, `Error::Forked`.
+    #[doc(alias = "bufferevent_get_priority")]
+    pub fn priority(&self) -> Result<u8, Error> {
+        self.inner.start()?;
+        Ok(self.inner.handle.priority(self.inner.id.get()))
     }
 
     /// The fd, if the stream has one.
@@ -476,84 +540,5 @@ impl fmt::Debug for BufferEvent {
             .field("fd", &self.inner.fd.get())
             .field("state", &self.inner.state.get())
             .finish_non_exhaustive()
-    }
-}
-
-/// A stream that is freed when this is dropped.
-#[derive(Debug)]
-#[must_use = "dropping it frees the stream"]
-pub struct Scoped {
-    stream: BufferEvent,
-}
-
-impl Deref for Scoped {
-    type Target = BufferEvent;
-
-    fn deref(&self) -> &BufferEvent {
-        &self.stream
-    }
-}
-
-impl Drop for Scoped {
-    fn drop(&mut self) {
-        self.stream.free();
-    }
-}
-
-/// A stream's input or output, taken out for use and put back when this is dropped.
-#[derive(Debug)]
-pub struct BufferGuard {
-    inner: Rc<Inner>,
-    buffer: Buffer,
-    is_input: bool,
-    was_empty: bool,
-    /// Whether this is who took the output out of its cell.
-    first: bool,
-}
-
-impl BufferGuard {
-    fn take(inner: &Rc<Inner>, is_input: bool) -> BufferGuard {
-        let cell = BufferGuard::cell(inner, is_input);
-        let first = inner.take_out(cell);
-        let buffer = cell.take();
-        let was_empty = buffer.is_empty();
-        BufferGuard { inner: inner.clone(), buffer, is_input, was_empty, first }
-    }
-
-    fn cell(inner: &Inner, is_input: bool) -> &Cell<Buffer> {
-        if is_input { &inner.input } else { &inner.output }
-    }
-}
-
-impl Deref for BufferGuard {
-    type Target = Buffer;
-
-    fn deref(&self) -> &Buffer {
-        &self.buffer
-    }
-}
-
-impl DerefMut for BufferGuard {
-    fn deref_mut(&mut self) -> &mut Buffer {
-        &mut self.buffer
-    }
-}
-
-impl Drop for BufferGuard {
-    fn drop(&mut self) {
-        let buffer = std::mem::take(&mut self.buffer);
-        let grown = self.was_empty && !buffer.is_empty();
-        self.inner.put_back(BufferGuard::cell(&self.inner, self.is_input), buffer);
-        if self.first {
-            self.inner.set(State::OUTPUT_OUT, false);
-        }
-        if self.is_input {
-            self.inner.input_changed();
-        } else {
-            if grown {
-                self.inner.touch_write();
-            }
-            self.inner.output_changed();
-        }
     }
 }

@@ -3,8 +3,11 @@
 use std::io;
 use std::rc::Rc;
 
-use super::inner::{Due, Inner, State};
-use super::rare::DEFAULT_MAX;
+use super::buffers::Side;
+use super::files::load;
+use super::inner::Inner;
+use super::rare::Cause;
+use super::state::{Due, State};
 use crate::buffer::Buffer;
 
 impl Inner {
@@ -14,17 +17,21 @@ impl Inner {
     }
 
     /// Moves output into the other end's input.
-    pub(super) fn give_partner(&self, output: &mut Buffer) -> io::Result<(usize, bool)> {
+    pub(super) fn give_partner(&self, output: &mut Buffer, max: usize) -> io::Result<(usize, bool)> {
         let Some(partner) = self.partner() else {
             return Err(io::Error::from_raw_os_error(libc::EPIPE));
         };
         if !partner.may_read() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let mut input = partner.borrow(&partner.input);
-        let before = input.len();
-        let most = partner.rare(DEFAULT_MAX, |rare| rare.read_high.min(rare.max_input));
-        let moved = output.remove_buffer(&mut input, most.saturating_sub(before));
+        // The other end gets memory: a file that fails is this end's error.
+        let room = load(output, partner.room().min(max))?;
+        if !partner.may_read() {
+            // A file that is used up is let go, which may run code of the program's.
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let mut input = partner.borrow(Side::Input);
+        let moved = output.remove_buffer(&mut input, room);
         drop(input);
         if moved > 0 {
             partner.touch_read();
@@ -32,7 +39,7 @@ impl Inner {
             partner.raise(Due::ARRIVED);
             partner.update();
         }
-        Ok((moved, output.is_empty()))
+        Ok((moved, output.is_empty() || moved == max))
     }
 
     /// The other end of a pair may have something for us.
@@ -41,7 +48,7 @@ impl Inner {
             && let Some(partner) = self.partner()
         {
             partner.set(State::BLOCKED, false);
-            if partner.may_write() && partner.peek_len(&partner.output) > 0 {
+            if partner.may_write() && partner.has_output() {
                 partner.push_unflushed();
             }
         }
@@ -50,6 +57,15 @@ impl Inner {
     /// Tells the other end of a pair that no more will come: at once if this one is gone, else when that one reads, as
     /// on a socket.
     pub(super) fn end_partner(&self, gone: bool) {
+        self.tell_partner(gone, Due::READ_EOF);
+    }
+
+    /// Tells the other end of a pair that this one was reset.
+    pub(super) fn reset_partner(&self) {
+        self.tell_partner(true, Due::READ_ERROR);
+    }
+
+    fn tell_partner(&self, gone: bool, due: Due) {
         let Some(partner) = self.rare(None, |rare| rare.partner.upgrade()) else { return };
         if partner.is_freed() {
             return;
@@ -58,7 +74,11 @@ impl Inner {
             if gone || partner.has(State::READ_ENABLED) {
                 partner.set(State::UNTOLD_EOF, false);
                 partner.set(State::EOF, true);
-                partner.raise(Due::READ_EOF);
+                if due == Due::READ_ERROR {
+                    partner.set(State::READ_ENABLED, false);
+                    partner.rare_mut(|rare| rare.cause = Some(Cause::Errno(libc::ECONNRESET)));
+                }
+                partner.raise(due);
             } else {
                 partner.set(State::UNTOLD_EOF, true);
             }
@@ -66,7 +86,7 @@ impl Inner {
         if gone {
             // What waits there for a reader fails now.
             partner.set(State::BLOCKED, false);
-            if partner.may_write() && partner.peek_len(&partner.output) > 0 {
+            if partner.may_write() && partner.has_output() {
                 partner.push_unflushed();
             }
         }

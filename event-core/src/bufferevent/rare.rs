@@ -4,6 +4,7 @@
 use std::rc::Weak;
 use std::time::Duration;
 
+use super::changes::Changes;
 use super::inner::Inner;
 use super::{BufferEvent, StreamEvent, Transport};
 use crate::clock::Time;
@@ -12,12 +13,18 @@ use crate::error::Error;
 /// Bounds a stream has unless it says otherwise: more than any sane message, less than a machine.
 pub(super) const DEFAULT_MAX: usize = 16 << 20;
 
+/// Where a stream's output has no more room unless it says otherwise: enough for any line, little for a server that has
+/// a thousand slow readers.
+pub(super) const DEFAULT_ROOM: usize = 1 << 20;
+
 pub(super) type StreamCallback = Box<dyn FnMut(&BufferEvent)>;
 pub(super) type EventCallback = Box<dyn FnMut(&BufferEvent, StreamEvent)>;
 
 /// Why a stream failed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cause {
+    /// What was to be sent, or to be read, ended too soon.
+    Cut,
     Errno(i32),
     InputFull,
     /// The kernel lost the fd behind our back.
@@ -27,11 +34,16 @@ pub(super) enum Cause {
 
 impl Cause {
     pub(super) fn of(error: &std::io::Error) -> Cause {
-        Cause::Errno(error.raw_os_error().unwrap_or(libc::EIO))
+        match error.raw_os_error() {
+            Some(errno) => Cause::Errno(errno),
+            None if error.kind() == std::io::ErrorKind::UnexpectedEof => Cause::Cut,
+            None => Cause::Errno(libc::EIO),
+        }
     }
 
     pub(super) fn error(self) -> Error {
         match self {
+            Cause::Cut => Error::Io(std::io::ErrorKind::UnexpectedEof.into()),
             Cause::Errno(errno) => Error::Io(std::io::Error::from_raw_os_error(errno)),
             Cause::InputFull => Error::InputFull,
             Cause::Lost => Error::Stale,
@@ -44,12 +56,22 @@ pub(super) struct Rare {
     pub(super) read_cb: Option<StreamCallback>,
     pub(super) write_cb: Option<StreamCallback>,
     pub(super) event_cb: Option<EventCallback>,
+    pub(super) room_cb: Option<StreamCallback>,
+    /// Counts how the buffers change, for a callback.
+    pub(super) changes: Option<Box<Changes>>,
+    /// What the program itself wants told.
+    pub(super) triggered: StreamEvent,
     pub(super) transport: Option<Box<dyn Transport>>,
     pub(super) partner: Weak<Inner>,
     pub(super) cause: Option<Cause>,
     pub(super) read_low: usize,
     pub(super) read_high: usize,
     pub(super) write_low: usize,
+    /// Above it the output has no room.
+    pub(super) write_high: usize,
+    /// The most that one visit reads or writes. Not 0.
+    pub(super) max_single_read: usize,
+    pub(super) max_single_write: usize,
     pub(super) max_input: usize,
     pub(super) max_output: usize,
     pub(super) read_timeout: Option<Duration>,
@@ -64,12 +86,18 @@ impl Default for Rare {
             read_cb: None,
             write_cb: None,
             event_cb: None,
+            room_cb: None,
+            changes: None,
+            triggered: StreamEvent::empty(),
             transport: None,
             partner: Weak::new(),
             cause: None,
             read_low: 0,
             read_high: usize::MAX,
             write_low: 0,
+            write_high: DEFAULT_ROOM,
+            max_single_read: usize::MAX,
+            max_single_write: usize::MAX,
             max_input: DEFAULT_MAX,
             max_output: DEFAULT_MAX,
             read_timeout: None,

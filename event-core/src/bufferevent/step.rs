@@ -3,19 +3,17 @@
 use std::io::{self, IoSlice};
 use std::rc::Rc;
 
-use super::inner::{Due, Inner, State};
+use super::StreamEvent;
+use super::buffers::Side;
+use super::files::load;
+use super::inner::Inner;
+use super::limits::READS_PER_VISIT;
 use super::rare::Cause;
-use super::{BufferEvent, Callbacks, StreamEvent};
+use super::state::{Due, State};
 use crate::buffer::Buffer;
 use crate::clock::Time;
 use crate::interest::Ready;
 use crate::reactor::{LoopHandle, Source};
-
-/// A read that fills its block is repeated at most so often in one visit, so that one sender cannot hold the loop.
-const READS_PER_VISIT: usize = 4;
-
-/// A visit writes at most so much before the others get their turn.
-const BYTES_PER_VISIT: usize = 1 << 20;
 
 /// How often in one visit a write callback may answer room with more output.
 const REFILLS_PER_VISIT: usize = 16;
@@ -24,18 +22,22 @@ const REFILLS_PER_VISIT: usize = 16;
 const PIECES: usize = 64;
 
 /// Marks the time in which output is flushed by the step itself.
-struct InStep<'a>(&'a Inner);
+pub(super) struct InStep<'a> {
+    inner: &'a Inner,
+    was: bool,
+}
 
 impl<'a> InStep<'a> {
-    fn enter(inner: &'a Inner) -> InStep<'a> {
+    pub(super) fn enter(inner: &'a Inner) -> InStep<'a> {
+        let was = inner.has(State::IN_STEP);
         inner.set(State::IN_STEP, true);
-        InStep(inner)
+        InStep { inner, was }
     }
 }
 
 impl Drop for InStep<'_> {
     fn drop(&mut self) {
-        self.0.set(State::IN_STEP, false);
+        self.inner.set(State::IN_STEP, self.was);
     }
 }
 
@@ -71,7 +73,7 @@ impl Source for Inner {
         if due.contains(Due::ARRIVED) {
             due.remove(Due::ARRIVED);
             // Somebody may have taken it since.
-            let len = self.peek_len(&self.input);
+            let len = self.len(Side::Input);
             due.set(Due::READ, due.contains(Due::READ) || len >= self.rare(0, |rare| rare.read_low).max(1));
         }
         if ready.contains(Ready::TIMEOUT) {
@@ -94,12 +96,12 @@ impl Source for Inner {
         if self.is_freed() {
             return 0;
         }
-        let before = self.peek_len(&self.output);
+        let before = self.len(Side::Output);
         // In a step, so that what the Drop of a sent block writes is seen below.
         let step = InStep::enter(&self);
         let due = self.drain_out();
         drop(step);
-        let after = self.peek_len(&self.output);
+        let after = self.len(Side::Output);
         // Callbacks run on a fresh stack, in the next turn.
         self.raise_rest(due);
         self.after_step();
@@ -114,6 +116,7 @@ impl Source for Inner {
         // The number may be another file's by now: it is not ours to close.
         self.fd.set(-1);
         self.set(State::OWNS_FD | State::READ_ENABLED | State::WRITE_ENABLED | State::CONNECTING, false);
+        self.set(State::DETACHED, true);
         self.fail(Cause::Lost, Due::ERROR);
         self.update();
     }
@@ -143,12 +146,9 @@ impl Inner {
     /// Reads into the input.
     fn fill(&self) -> Due {
         let mut due = Due::empty();
-        let mut input = self.borrow(&self.input);
-        let mut left = {
-            let most = self.rare(super::rare::DEFAULT_MAX, |rare| rare.read_high.min(rare.max_input));
-            most.saturating_sub(input.len())
-        };
+        let mut input = self.borrow(Side::Input);
         let before = input.len();
+        let mut left = self.room_beside(before);
         let mut more = false;
         for _ in 0..READS_PER_VISIT {
             if left == 0 {
@@ -232,17 +232,18 @@ impl Inner {
     }
 
     /// Sends the output until it is empty or the kernel takes no more.
-    fn drain_out(self: &Rc<Self>) -> Due {
+    pub(super) fn drain_out(self: &Rc<Self>) -> Due {
         if !self.may_write() {
             return Due::empty();
         }
         let mut due = Due::empty();
-        let mut output = self.borrow(&self.output);
+        let budget = self.write_budget();
+        let mut output = self.borrow(Side::Output);
         let mut sent = 0;
         // Asked each time: what is sent drops, and the owner of referenced memory may free or disable this.
-        while !output.is_empty() && sent < BYTES_PER_VISIT && self.may_write() {
-            let offered = output.len();
-            match self.write_once(&mut output) {
+        while !output.is_empty() && sent < budget && self.may_write() {
+            let offered = output.len().min(budget - sent);
+            match self.write_once(&mut output, budget - sent) {
                 Ok((n, all)) => {
                     sent += n;
                     if !all {
@@ -266,10 +267,14 @@ impl Inner {
         if sent > 0 {
             self.touch_write();
             if self.has(State::OVERFULL) {
-                self.set(State::OVERFULL, self.over_full());
+                self.set(State::OVERFULL, self.is_over_full(self.len(Side::Output)));
             }
-            if self.peek_len(&self.output) <= self.rare(0, |rare| rare.write_low) {
+            let left = self.len(Side::Output);
+            if left <= self.rare(0, |rare| rare.write_low) {
                 due |= Due::WRITE;
+            }
+            if self.has(State::NO_ROOM) && self.finds_room(left) {
+                due |= Due::ROOM;
             }
         }
         due
@@ -277,7 +282,7 @@ impl Inner {
 
     /// Lets a transport go on with what it does on its own account when there is no output that would.
     fn nudge_transport(&self) -> Due {
-        if !self.has(State::TRANSPORT) || self.is_freed() || self.peek_len(&self.output) > 0 {
+        if !self.has(State::TRANSPORT) || self.is_freed() || self.has_output() {
             return Due::empty();
         }
         match self.with_transport(|transport| transport.poll_write(&mut Buffer::new(), 0)) {
@@ -291,21 +296,26 @@ impl Inner {
     }
 
     /// One write: how much was taken, and whether that was all that was offered.
-    fn write_once(self: &Rc<Self>, output: &mut Buffer) -> io::Result<(usize, bool)> {
+    fn write_once(self: &Rc<Self>, output: &mut Buffer, max: usize) -> io::Result<(usize, bool)> {
         if self.has(State::PAIR) {
-            return self.give_partner(output);
+            return self.give_partner(output, max);
         }
         if self.has(State::TRANSPORT) {
-            let n = self.with_transport(|transport| transport.poll_write(output, BYTES_PER_VISIT))?;
+            let most = load(output, max)?;
+            let n = self.with_transport(|transport| transport.poll_write(output, most))?;
             return Ok((n, n > 0));
+        }
+        if let Some(done) = self.send_file(output, max)? {
+            return Ok(done);
         }
         let sys = self.handle.sys();
         let first = output.contiguous();
-        let (n, offered) = if first.len() == output.len() {
+        let (n, offered) = if first.len() == output.len() || first.len() >= max {
+            let first = &first[..first.len().min(max)];
             (sys.send(self.fd.get(), &self.kind, first)?, first.len())
         } else {
             let mut pieces = [IoSlice::new(&[]); PIECES];
-            let count = output.io_slices(BYTES_PER_VISIT, &mut pieces);
+            let count = output.memory_slices(max, &mut pieces);
             let offered = pieces[..count].iter().map(|piece| piece.len()).sum();
             (sys.sendv(self.fd.get(), &self.kind, &pieces[..count])?, offered)
         };
@@ -315,6 +325,7 @@ impl Inner {
 
     /// Calls back for everything that is due, in order, and flushes after each.
     fn deliver(self: &Rc<Self>, mut due: Due) {
+        self.set(State::REPLACED, false);
         if due.contains(Due::CONNECTED) {
             self.call_event(StreamEvent::CONNECTED);
             due |= self.drain_out();
@@ -330,35 +341,52 @@ impl Inner {
             self.call_write();
             due |= self.drain_out();
         }
+        if due.contains(Due::ROOM) && !self.is_freed() {
+            due.remove(Due::ROOM);
+            self.call_room();
+            due |= self.drain_out();
+        }
         if due.contains(Due::DEADLINE) && !self.is_freed() {
             self.call_deadline();
             due |= self.drain_out();
         }
-        let events = events(due);
-        let mut rest = due & Due::WRITE;
+        if !self.is_freed() && self.call_changes() {
+            due |= self.drain_out();
+        }
+        if self.has(State::REPLACED) {
+            due -= Due::OF_FD;
+        }
+        let mut events = events(due);
+        if due.contains(Due::TRIGGERED) {
+            events |= self.rare_if(|rare| std::mem::take(&mut rare.triggered)).unwrap_or_default();
+        }
+        let mut rest = due & (Due::WRITE | Due::ROOM);
         if !events.is_empty() && !self.is_freed() {
             let failed = due.intersects(Due::READ_ERROR | Due::WRITE_ERROR | Due::ERROR);
             if failed && self.has(State::CLOSE_AFTER_FLUSH) {
-                // Nobody waits for an answer any more.
-                self.free();
+                // Nobody waits for an answer any more; what was cut off must not look whole.
+                self.close_with_reset();
                 return;
             }
             self.call_event(events);
             rest |= self.drain_out();
             if due.contains(Due::WRITE_TIMEOUT) && !self.has(State::WRITE_ENABLED) && self.is_closing() {
-                self.free();
+                self.close_with_reset();
             }
         }
         self.raise_rest(rest);
     }
 
     /// Sees to it that somebody wakes this stream next, or that it ends.
-    fn after_step(self: &Rc<Self>) {
+    pub(super) fn after_step(self: &Rc<Self>) {
+        if self.has_untold_changes() {
+            self.raise(Due::CHANGED);
+        }
         self.finish_if_flushed();
         if self.is_freed() {
             return;
         }
-        if self.may_write() && !self.has(State::BLOCKED) && self.peek_len(&self.output) > 0 {
+        if self.may_write() && !self.has(State::BLOCKED) && self.has_output() {
             // The visit's budget is used up, or something was written behind the last flush.
             self.push_unflushed();
         }
@@ -371,12 +399,12 @@ impl Inner {
 
     /// Whether output that may be sent will be: on readiness, from the flush list, or when the other end of a pair asks.
     fn is_woken(&self) -> bool {
-        let waits = self.may_write() && self.peek_len(&self.output) > 0;
+        let waits = self.may_write() && self.has_output();
         !waits || self.has(State::BLOCKED | State::UNFLUSHED) || self.handle.check().is_err()
     }
 
     /// What a last flush brought about runs in the next turn.
-    fn raise_rest(&self, due: Due) {
+    pub(super) fn raise_rest(&self, due: Due) {
         if !due.is_empty() && !self.is_freed() {
             self.raise(due);
         }
@@ -384,82 +412,10 @@ impl Inner {
 
     /// What is left in a big block moves into memory of its own size, and the block goes back to the loop.
     fn settle_input(&self) {
-        self.borrow(&self.input).settle(self.handle.pool());
-    }
-
-    // Calling out. The callback is on loan: whatever it does to this stream, it is put back only if the stream lives,
-    // has no other by then, and its callbacks were not taken away.
-
-    fn call(self: &Rc<Self>, f: impl FnOnce(&mut dyn Callbacks, &BufferEvent)) -> bool {
-        let Some(mut callbacks) = self.callbacks.take() else { return false };
-        let bev = BufferEvent { inner: self.clone() };
-        self.set(State::LENT, true);
-        f(&mut *callbacks, &bev);
-        if self.has(State::LENT) && !self.is_freed() && !self.has_closures() {
-            self.callbacks.set(Some(callbacks));
-        } else {
-            drop(callbacks);
+        if self.has(State::HAS_INPUT) {
+            self.borrow(Side::Input).settle(self.handle.pool());
         }
-        true
-    }
-
-    fn has_closures(&self) -> bool {
-        self.rare(false, |rare| rare.read_cb.is_some() || rare.write_cb.is_some() || rare.event_cb.is_some())
-    }
-
-    fn call_read(self: &Rc<Self>) {
-        if self.call(|callbacks, bev| callbacks.on_read(bev)) {
-            return;
-        }
-        let cb = self.rare_if(|rare| rare.read_cb.take()).flatten();
-        let Some(mut cb) = cb else { return };
-        self.set(State::LENT, true);
-        cb(&BufferEvent { inner: self.clone() });
-        self.put_back_closure(cb, |rare| &mut rare.read_cb);
-    }
-
-    fn call_write(self: &Rc<Self>) {
-        if self.call(|callbacks, bev| callbacks.on_write(bev)) {
-            return;
-        }
-        let cb = self.rare_if(|rare| rare.write_cb.take()).flatten();
-        let Some(mut cb) = cb else { return };
-        self.set(State::LENT, true);
-        cb(&BufferEvent { inner: self.clone() });
-        self.put_back_closure(cb, |rare| &mut rare.write_cb);
-    }
-
-    fn call_event(self: &Rc<Self>, event: StreamEvent) {
-        if self.call(|callbacks, bev| callbacks.on_event(bev, event)) {
-            return;
-        }
-        let cb = self.rare_if(|rare| rare.event_cb.take()).flatten();
-        match cb {
-            Some(mut cb) => {
-                self.set(State::LENT, true);
-                cb(&BufferEvent { inner: self.clone() }, event);
-                self.put_back_closure(cb, |rare| &mut rare.event_cb);
-            }
-            // Nobody handles it.
-            None if !event.contains(StreamEvent::CONNECTED) => self.free(),
-            None => {}
-        }
-    }
-
-    fn call_deadline(self: &Rc<Self>) {
-        self.call(|callbacks, bev| callbacks.on_deadline(bev));
-    }
-
-    fn put_back_closure<T>(&self, cb: T, place: impl FnOnce(&mut super::rare::Rare) -> &mut Option<T>) {
-        let unwanted = if self.is_freed() || !self.has(State::LENT) {
-            Some(cb)
-        } else {
-            self.rare_mut(|rare| {
-                let place = place(rare);
-                if place.is_some() { Some(cb) } else { place.replace(cb) }
-            })
-        };
-        drop(unwanted);
+        self.settle_places();
     }
 }
 

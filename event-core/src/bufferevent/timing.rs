@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::inner::{Due, Inner, State};
+use super::inner::Inner;
+use super::state::{Due, State};
 use crate::clock::Time;
 
 impl Inner {
@@ -42,7 +43,7 @@ impl Inner {
         let reading = self.may_read();
         // A connect that gets nowhere is output that waits, whether or not there is any yet.
         let connecting = self.has(State::CONNECTING) && self.has(State::WRITE_ENABLED);
-        let writing = connecting || self.may_write() && self.peek_len(&self.output) > 0;
+        let writing = connecting || self.may_write() && self.has_output();
         self.rare((Time::NEVER, Time::NEVER), |rare| {
             let read = rare.read_timeout.filter(|_| reading);
             let write = rare.write_timeout.filter(|_| writing);

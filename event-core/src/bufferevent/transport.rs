@@ -22,7 +22,8 @@ pub trait Transport {
     /// - `WouldBlock` when nothing is to be had now; anything else ends the stream.
     fn poll_read(&mut self, input: &mut Buffer, max: usize) -> io::Result<usize>;
 
-    /// Takes at most `max` bytes off the front of `output` and returns how many. Called with nothing to write, too, when
+    /// Takes at most `max` bytes off the front of `output` and returns how many. Those are in memory; what is behind them
+    /// may lie in a file. Called with nothing to write, too, when
     /// the fd is ready: a handshake goes on then.
     ///
     /// # Errors

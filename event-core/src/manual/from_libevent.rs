@@ -482,8 +482,16 @@
 //! | `evbuffer_ref_cleanup_cb` | `Bytes::from_owner(owner)`: the owner's `Drop` is the cleanup |
 //! | `evbuffer_add_reference_with_offset(buf, p, offset, n, cleanup, arg)` | `buffer.add_reference(bytes.slice(offset..))` |
 //! | `evbuffer_add_iovec(buf, vec, n)` | `for piece in pieces { buffer.add(piece) }` |
-//! | `evbuffer_expand(buf, n)`, `evbuffer_reserve_space(buf, n, vec, nvec)` | [`Buffer::reserve`] |
-//! | `evbuffer_commit_space(buf, vec, n)` | `buffer.add(&block[..n])`; [`BufferEvent::write_with`] writes in place |
+//! | `evbuffer_add_file(buf, fd, offset, length)` | [`Buffer::add_file`]; -1 is `None` |
+//! | `struct evbuffer_file_segment *`, `evbuffer_file_segment_new(fd, offset, length, flags)`, `evbuffer_file_segment_free(seg)` | [`FileSegment`], [`FileSegment::new`], `drop(segment)` |
+//! | `evbuffer_file_segment_add_cleanup_cb(seg, cb, arg)`, `evbuffer_file_segment_cleanup_cb` | [`FileSegment::on_release`] |
+//! | `evbuffer_add_file_segment(buf, seg, offset, length)` | [`Buffer::add_file_segment`] |
+//! | `EVBUF_FS_CLOSE_ON_FREE` | a segment closes its file; `file.try_clone()?` keeps one |
+//! | `EVBUF_FS_DISABLE_SENDFILE`, `EVBUF_FS_DISABLE_MMAP` | `buffer.load(usize::MAX)?` reads it at once; nothing is mapped |
+//! | `EVBUF_FS_DISABLE_LOCKING` | [`FileSegment`] is `Send` and `Sync`, with a count of references for a lock |
+//! | `evbuffer_set_flags(buf, flags)`, `evbuffer_clear_flags(buf, flags)`, `EVBUFFER_FLAG_DRAINS_TO_FD` | nothing to promise: a stream over a socket sends a [`FileSegment`] from where it lies, others read it |
+//! | `evbuffer_expand(buf, n)` | [`Buffer::reserve`] |
+//! | `evbuffer_reserve_space(buf, n, vec, nvec)`, `evbuffer_commit_space(buf, vec, n)` | [`Buffer::add_with`]; [`BufferEvent::write_with`] for a stream |
 //! | `evbuffer_remove(buf, p, n)`, `evbuffer_drain(buf, n)` | [`Buffer::remove`], [`Buffer::drain`] |
 //! | `evbuffer_copyout(buf, p, n)`, `evbuffer_copyout_from(buf, pos, p, n)` | [`Buffer::copyout`], [`Buffer::copyout_from`] |
 //! | `evbuffer_pullup(buf, n)`, `EVBUFFER_DATA(buf)` | [`Buffer::pullup`] |
@@ -497,20 +505,25 @@
 //! | `struct evbuffer_ptr`, `evbuffer_ptr_set(buf, &ptr, n, how)`, `enum evbuffer_ptr_how`, `EVBUFFER_PTR_SET`, `EVBUFFER_PTR_ADD` | `usize` counted from the front |
 //! | `evbuffer_enable_locking(buf, NULL)`, `evbuffer_lock(buf)`, `evbuffer_unlock(buf)` | `&mut buffer`; a [`Buffer`] may be sent to another thread |
 //! | `evbuffer_freeze(buf, 1)`, `evbuffer_unfreeze(buf, 1)` | `&buffer`: what is lent so cannot change |
-//! | `evbuffer_read(buf, fd, n)` | `let n = file.read(&mut block)?; buffer.add(&block[..n])` |
-//! | `evbuffer_write(buf, fd)`, `evbuffer_write_atmost(buf, fd, n)` | `buffer.io_slices(n, &mut slices)`, then `write_vectored` and [`Buffer::drain`] |
+//! | `evbuffer_add_cb(bufferevent_get_input(bev), cb, arg)`, `evbuffer_remove_cb(buf, cb, arg)`, `struct evbuffer_cb_info` | [`BufferEvent::set_buffer_cb`], [`BufferEvent::clear_buffer_cb`], [`BufferChange`]; a [`Buffer`] of the program's own calls nobody |
+//! | `evbuffer_cb_func`, `evbuffer_cb` | `impl FnMut(&BufferEvent, BufferChange)` |
+//! | `evbuffer_setcb(buf, cb, arg)`, `struct evbuffer_cb_entry`, `evbuffer_defer_callbacks(buf, base)` | `bev.set_buffer_cb(cb)`: one for both buffers, always called by the loop |
+//! | `evbuffer_remove_cb_entry(buf, entry)`, `evbuffer_cb_set_flags(buf, entry, flags)`, `evbuffer_cb_clear_flags(buf, entry, flags)`, `EVBUFFER_CB_ENABLED`, `evbuffer_cb_suspend(buf, entry)`, `evbuffer_cb_unsuspend(buf, entry)` | `bev.clear_buffer_cb()`, and set it again |
+//! | `evbuffer_read(buf, fd, n)` | [`Buffer::read_from`] a `File` or `TcpStream` |
+//! | `evbuffer_set_max_read(buf, n)`, `evbuffer_get_max_read(buf)` | the `max` of `buffer.read_from(&mut file, max)`, at most 64 KiB |
+//! | `evbuffer_write(buf, fd)`, `evbuffer_write_atmost(buf, fd, n)` | [`Buffer::write_to`] a `File` or `TcpStream` |
 //!
 //! # bufferevent.h, bufferevent_compat.h
 //!
 //! | C | Rust |
 //! |---|---|
 //! | `struct bufferevent *` | [`BufferEvent`], a handle that is cloned freely |
-//! | `bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE)` | [`BufferEvent::new`]; [`BufferEvent::from_borrowed_fd`] without the flag; [`Accepted::into_stream`] |
+//! | `bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE)` | [`BufferEvent::new`]; with an fd of -1 [`BufferEvent::without_fd`]; [`BufferEvent::from_borrowed_fd`] without the flag; [`Accepted::into_stream`] |
 //! | `enum bufferevent_options` | `BufferEvent::new` and the rows for each option |
 //! | `BEV_OPT_CLOSE_ON_FREE` | `BufferEvent::new(&base, fd)?` takes the fd over |
 //! | `BEV_OPT_THREADSAFE` | `base.mailbox(cb)?`: other threads send what is to be written |
 //! | `BEV_OPT_DEFER_CALLBACKS`, `BEV_OPT_UNLOCK_CALLBACKS` | `BufferEvent::new(&base, fd)?`: no callback runs inside a call, and nothing is locked while one runs |
-//! | `bufferevent_socket_connect(bev, &sa, len)` | [`BufferEvent::connect`] |
+//! | `bufferevent_socket_connect(bev, &sa, len)` | [`BufferEvent::connect`]; on a stream that is there, or for a second time, [`BufferEvent::reconnect`] |
 //! | `bufferevent_pair_new(base, 0, pair)`, `bufferevent_pair_get_partner(bev)` | [`BufferEvent::pair`], [`BufferEvent::partner`] |
 //! | `bufferevent_free(bev)` | [`BufferEvent::free`]; [`BufferEvent::close_after_flush`] loses nothing |
 //! | `bufferevent_setcb(bev, r, w, e, arg)` | [`BufferEvent::set_callbacks`]; a closure each: [`BufferEvent::set_read_cb`] |
@@ -521,10 +534,19 @@
 //! | `bufferevent_write(bev, p, n)`, `bufferevent_write_buffer(bev, buf)` | [`BufferEvent::write`] |
 //! | `bufferevent_read(bev, p, n)`, `bufferevent_read_buffer(bev, buf)` | [`BufferEvent::read`], [`BufferEvent::read_buffer`] |
 //! | `bufferevent_get_input(bev)`, `bufferevent_get_output(bev)` | [`BufferEvent::input`], [`BufferEvent::output`] |
-//! | `bufferevent_setwatermark(bev, EV_READ, low, high)` | [`BufferEvent::set_watermark`] |
+//! | `bufferevent_setwatermark(bev, EV_READ, low, high)`, `bufferevent_getwatermark(bev, EV_READ, &low, &high)` | [`BufferEvent::set_watermark`], [`BufferEvent::watermark`] |
+//! | `struct event_watermark` | `let (low, high) = bev.watermark(Direction::READ)?` |
+//! | `bufferevent_set_max_single_read(bev, n)`, `bufferevent_set_max_single_write(bev, n)` | [`BufferEvent::set_max_single_read`], [`BufferEvent::set_max_single_write`]: what one visit moves, 256 KiB and 1 MiB at first |
+//! | `bufferevent_get_max_single_read(bev)`, `bufferevent_get_max_single_write(bev)` | [`BufferEvent::max_single_read`], [`BufferEvent::max_single_write`] |
+//! | `bufferevent_get_max_to_read(bev)`, `bufferevent_get_max_to_write(bev)` | [`BufferEvent::max_to_read`], [`BufferEvent::max_to_write`] |
 //! | `bufferevent_set_timeouts(bev, &r, &w)` | [`BufferEvent::set_timeouts`] |
-//! | `bufferevent_trigger(bev, EV_READ, 0)` | [`BufferEvent::trigger`] |
-//! | `bufferevent_priority_set(bev, p)` | [`BufferEvent::set_priority`] |
+//! | `bufferevent_trigger(bev, EV_READ, 0)`, `bufferevent_trigger_event(bev, what, 0)` | [`BufferEvent::trigger_at_marks`], [`BufferEvent::trigger_event`] |
+//! | `enum bufferevent_trigger_options`, `BEV_TRIG_IGNORE_WATERMARKS`, `BEV_TRIG_DEFER_CALLBACKS` | `bev.trigger(direction)?` looks at no mark; every trigger is deferred |
+//! | `bufferevent_flush(bev, EV_WRITE, BEV_FLUSH)` | [`BufferEvent::try_flush`]; output leaves by itself when the callback returns |
+//! | `enum bufferevent_flush_mode`, `BEV_NORMAL`, `BEV_FLUSH` | `bev.try_flush()?` |
+//! | `BEV_FINISHED` | `bev.shutdown_write()`: the end, behind what is written |
+//! | `bufferevent_priority_set(bev, p)`, `bufferevent_get_priority(bev)` | [`BufferEvent::set_priority`], [`BufferEvent::priority`] |
+//! | `bufferevent_setfd(bev, fd)`, `bufferevent_replacefd(bev, fd)` | [`BufferEvent::replace_fd`]; with -1 [`BufferEvent::detach_fd`] |
 //! | `bufferevent_getfd(bev)`, `bufferevent_get_base(bev)` | [`BufferEvent::fd`], [`BufferEvent::handle`] |
 //! | `bufferevent_base_set(base, bev)` | `BufferEvent::new(&other_base, fd)?`: a stream is made on its loop |
 //! | `bufferevent_incref(bev)`, `bufferevent_decref(bev)` | `bev.clone()`, `drop(bev)` |
@@ -604,7 +626,7 @@
 
 #[cfg(doc)]
 use crate::{
-    Accepted, Buffer, BufferEvent, Callbacks, Config, Direction, Eol, Error, Event, EventBase, EventCount,
-    EventId, EventInfo, Features, Listener, LoopEnd, LoopFlags, LoopHandle, PrepareInfo, Ready, Remote,
-    Sender, Signal, StreamEvent, Timer, Waker, Watcher, What,
+    Accepted, Buffer, BufferChange, BufferEvent, Callbacks, Config, Direction, Eol, Error, Event, EventBase,
+    EventCount, EventId, EventInfo, Features, FileSegment, Listener, LoopEnd, LoopFlags, LoopHandle,
+    PrepareInfo, Ready, Remote, Sender, Signal, StreamEvent, Timer, Waker, Watcher, What,
 };

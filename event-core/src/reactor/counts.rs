@@ -52,6 +52,12 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
+    /// Whether events are counted.
+    #[inline]
+    pub(super) fn are_kept(&self) -> bool {
+        self.on
+    }
+
     /// An activation was queued.
     #[inline]
     pub(super) fn activated(&mut self, kind: Kind) {
@@ -116,7 +122,7 @@ impl LoopHandle {
     #[doc(alias = "event_base_get_num_events")]
     pub fn num_events(&self, which: EventCount) -> usize {
         let mut core = self.reactor.core.borrow_mut();
-        core.settle(&*self.reactor.sys);
+        core.queue_rest(&*self.reactor.sys);
         let (active, added) = core.count();
         let counts = [
             (EventCount::ACTIVE, active),
@@ -135,9 +141,10 @@ impl LoopHandle {
     pub fn max_events(&self, which: EventCount, clear: bool) -> usize {
         let mut core = self.reactor.core.borrow_mut();
         if !core.marks.on {
-            core.settle(&*self.reactor.sys);
+            core.queue_rest(&*self.reactor.sys);
             self.reactor.extras.set(Uses::MARKS, true);
             let (active, added) = core.count();
+            core.settle_all();
             core.marks.on = true;
             core.marks.active = Mark { now: active, most: active };
             core.marks.added = Mark { now: added, most: added };
@@ -167,7 +174,8 @@ impl Core {
             let Some(slot) = self.slots.get(key).filter(|slot| slot.kind != Kind::Remote) else { continue };
             active += usize::from(slot.flags.contains(Flags::QUEUED));
             active += usize::from(slot.flags.contains(Flags::LATER));
-            added += usize::from(slot.flags.contains(Flags::ADDED));
+            let armed = slot.flags.contains(Flags::ALONE) && self.heap.is_armed(key.index);
+            added += usize::from(armed || slot.flags.contains(Flags::ADDED));
         }
         // The marks, where they are kept, are the same counts.
         debug_assert!(!self.marks.on || (active, added) == (self.marks.active.now, self.marks.added.now));

@@ -3,7 +3,7 @@
 //! A turn takes it when there is nothing but readiness to tell apart: one priority, nothing queued, no timer due, nobody
 //! watching or measuring. The reports then are the queue. What the queues would make of it is kept to by one rule:
 //! while reports are left, nothing is queued. Whoever would queue something, take something back or ask what is queued
-//! settles first, which queues the rest in the long way.
+//! calls `queue_rest` first, after which they go the long way.
 
 use std::rc::Rc;
 
@@ -32,7 +32,7 @@ struct Guard<'a>(&'a LoopHandle);
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
         let reactor = &*self.0.reactor;
-        reactor.core.borrow_mut().settle(&*reactor.sys);
+        reactor.core.borrow_mut().queue_rest(&*reactor.sys);
         let running = reactor.running_event.replace(EventId::NOBODY);
         if running != EventId::NOBODY {
             self.0.end(running.0);
@@ -66,6 +66,7 @@ impl LoopHandle {
                 if !core.is_calm() {
                     break;
                 }
+                core.heap.callback_ended(|| reactor.sys.now());
                 (std::mem::take(&mut core.reports), core.heap.first())
             };
             any = true;
@@ -116,6 +117,7 @@ impl LoopHandle {
             // Back into its slot and on to the next one, in one borrow.
             let next = {
                 let core = &mut *reactor.core.borrow_mut();
+                core.heap.callback_ended(|| reactor.sys.now());
                 match back.take().and_then(|(key, cb)| core.put_back_plain(key, cb)) {
                     Some(cb) => Next::Unwanted(cb),
                     None => core.next_plain(),
@@ -189,7 +191,7 @@ impl Core {
 
     /// Queues what the short way has not reached.
     #[inline]
-    pub(super) fn settle(&mut self, sys: &dyn Sys) {
+    pub(super) fn queue_rest(&mut self, sys: &dyn Sys) {
         if self.has_rest() {
             self.collect_rest(sys);
         }
@@ -213,7 +215,7 @@ impl Core {
             return Next::Stale;
         };
         let Some((key, slot)) = self.slots.linked_mut(first) else { return Next::End };
-        debug_assert!(self.queues.is_empty(), "what is queued has settled the rest");
+        debug_assert!(self.queues.is_empty(), "whatever is queued comes behind the rest");
         debug_assert!(slot.flags.contains(Flags::ADDED) && slot.kind == Kind::Fd);
         let asked = slot.what.bits() & PLAIN;
         if report.bits() & !asked != 0 || slot.next != NONE {

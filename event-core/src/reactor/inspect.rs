@@ -88,8 +88,9 @@ impl LoopHandle {
     /// What there is to know of one event; `None` for a stale id.
     #[doc(alias = "event_get_assignment")]
     pub fn event_info(&self, id: EventId) -> Option<EventInfo> {
-        self.reactor.core.borrow_mut().settle(&*self.reactor.sys);
+        self.reactor.core.borrow_mut().queue_rest(&*self.reactor.sys);
         let pending = self.pending(id);
+        // Known from here on.
         let deadline = self.deadline(id);
         let core = self.reactor.core.borrow();
         let slot = core.slots.get(id.0)?;
@@ -172,10 +173,7 @@ impl LoopHandle {
         self.activate_list(first, |core, key| {
             let Some(slot) = core.slots.get(key) else { return Ready::empty() };
             let waits_for = Ready::from_bits_truncate(slot.wanted().bits());
-            let timeout = match core.heap.deadline(key.index) {
-                Some(_) => Ready::TIMEOUT,
-                None => Ready::empty(),
-            };
+            let timeout = if core.heap.is_armed(key.index) { Ready::TIMEOUT } else { Ready::empty() };
             ready & (waits_for | timeout)
         })
     }
@@ -201,7 +199,7 @@ impl LoopHandle {
         let mut count = 0;
         {
             let mut core = self.reactor.core.borrow_mut();
-            core.settle(&*self.reactor.sys);
+            core.queue_rest(&*self.reactor.sys);
             let mut at = first(&core);
             while let Some(key) = core.slots.key_at(at) {
                 at = core.slots.get(key).map_or(NONE, |slot| slot.next);
@@ -223,7 +221,7 @@ impl LoopHandle {
         let is_one = |key: &Key| {
             let Some(slot) = core.slots.get(*key) else { return false };
             let in_use = slot.flags.intersects(Flags::ADDED | Flags::QUEUED | Flags::LATER);
-            slot.kind != Kind::Remote && (in_use || core.heap.deadline(key.index).is_some())
+            slot.kind != Kind::Remote && (in_use || core.heap.is_armed(key.index))
         };
         core.slots.keys().into_iter().filter(is_one).map(EventId).collect()
     }

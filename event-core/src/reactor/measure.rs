@@ -49,6 +49,7 @@ impl LoopHandle {
     /// # Ok::<(), event_core::Error>(())
     /// ```
     pub fn stats(&self) -> Stats {
+        self.keep_promises();
         let mut stats = self.reactor.extras.recorder.borrow().stats();
         let core = self.reactor.core.borrow();
         // The loop's own slot, for other threads, is nobody's event.

@@ -10,6 +10,7 @@ mod lent;
 mod measure;
 mod ops;
 mod slot;
+mod timers;
 mod turn;
 mod watchers;
 
@@ -24,9 +25,10 @@ use crate::clock::Time;
 use crate::common_timeout::Timers;
 use crate::error::Error;
 use crate::fdmap::FdMap;
+use crate::heap::Entry;
 use crate::interest::{Features, Ready};
 use crate::queue::Queues;
-use crate::remote::Shared;
+use crate::remote::{Shared, Taken};
 use crate::slots::{Key, Slots};
 use crate::sys::{self, Reported, Sys};
 
@@ -67,7 +69,7 @@ pub(crate) struct Core {
     /// The first event of each signal, by slot index.
     signals: Vec<(i32, u32)>,
     /// Reused by each turn for the timers that are due.
-    due: Vec<(Key, Time)>,
+    due: Vec<Entry>,
     /// What the kernel reported in this turn.
     reports: Vec<Reported>,
     /// How many of the reports were dealt with; the others wait for the short way (`direct`).
@@ -84,6 +86,8 @@ pub(crate) struct Reactor {
     core: RefCell<Core>,
     pool: Pool,
     shared: Arc<Shared>,
+    /// Of what other threads asked for, what was taken and has not run.
+    taken: Taken,
     remote_slot: Cell<Option<EventId>>,
     /// What the clock said in this turn, once anybody has asked; `NEVER` before that.
     now: Cell<Time>,
@@ -153,6 +157,7 @@ impl LoopHandle {
             core: RefCell::new(core),
             pool: Pool::new(),
             shared,
+            taken: Taken::default(),
             remote_slot: Cell::new(None),
             now: Cell::new(now),
             // An Instant cannot be made from a number: the origin is where the clock's zero lies, as near as it goes.
@@ -234,7 +239,7 @@ impl LoopHandle {
     pub fn priority_init(&self, count: u8) -> Result<(), Error> {
         self.check()?;
         let mut core = self.reactor.core.borrow_mut();
-        core.settle(&*self.reactor.sys);
+        core.queue_rest(&*self.reactor.sys);
         if core.queues.most_urgent().is_some() {
             return Err(Error::Invalid("priorities cannot change while events are active"));
         }
@@ -299,7 +304,8 @@ impl LoopHandle {
     /// When the next timer is due, or now if work is queued or the kernel is still to be told of an interest; `None` if
     /// neither.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let core = self.reactor.core.borrow();
+        self.keep_promises();
+        let mut core = self.reactor.core.borrow_mut();
         let queued = core.has_queued() || core.has_rest() || !core.dirty.is_empty();
         if queued || !self.reactor.flush_list.borrow().is_empty() {
             drop(core);
@@ -380,6 +386,10 @@ impl LoopHandle {
         &self.reactor.shared
     }
 
+    pub(crate) fn taken(&self) -> &Taken {
+        &self.reactor.taken
+    }
+
     pub(crate) fn keep_more(&self) {
         self.reactor.keep.set(self.reactor.keep.get() + 1);
         self.reactor.core.borrow_mut().marks.held();
@@ -397,22 +407,29 @@ impl LoopHandle {
         self.reactor.progress.set(true);
     }
 
+    /// Whether another message may run in this turn.
+    pub(crate) fn has_message_budget(&self) -> bool {
+        self.reactor.message_budget.get() > 0
+    }
+
     /// Takes one message from this turn's budget.
-    pub(crate) fn take_message_budget(&self) -> bool {
-        let left = self.reactor.message_budget.get();
-        self.reactor.message_budget.set(left.saturating_sub(1));
-        left > 0
+    pub(crate) fn take_message_budget(&self) {
+        self.reactor.message_budget.set(self.reactor.message_budget.get().saturating_sub(1));
+    }
+
+    /// Whether the loop is to end, or to look around, after the callback that runs.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.is_stopped() || self.is_continued()
     }
 
     /// Whether a callback that runs several of the user's, one after the other, must stop before the next: the loop is to
-    /// end or to look around, or something more urgent is active.
+    /// end or to look around, something more urgent is active, or its own event was freed.
     pub(crate) fn must_yield(&self, id: EventId) -> bool {
         let core = self.reactor.core.borrow();
+        let Some(slot) = core.slots.get(id.0) else { return true };
         // Of a priority that is no more, it stands in the least urgent queue.
-        let least = core.queues.priorities() - 1;
-        let own = |slot: &Slot| usize::from(slot.priority).min(least);
-        let more_urgent = |slot: &Slot| core.queues.most_urgent().is_some_and(|at| at < own(slot));
-        self.is_stopped() || self.is_continued() || core.slots.get(id.0).is_some_and(more_urgent)
+        let own = || usize::from(slot.priority).min(core.queues.priorities() - 1);
+        self.is_stopping() || core.queues.most_urgent().is_some_and(|at| at < own())
     }
 
     pub(crate) fn is_gone(&self) -> bool {
@@ -439,7 +456,7 @@ impl LoopHandle {
     pub(crate) fn teardown(&self) {
         let reactor = &self.reactor;
         reactor.gone.set(true);
-        let unread = reactor.shared.close();
+        let unread = (reactor.taken.close(), reactor.shared.close());
         let keys = reactor.core.borrow().slots.keys();
         for key in keys {
             let slot = self.remove_slot(key);

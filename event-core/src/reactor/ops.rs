@@ -17,17 +17,39 @@ impl LoopHandle {
     /// Adds an event: it is watched from here on, once or, with `PERSIST`, until it is deleted.
     ///
     /// With a timeout the event also fires when that much time passes without it; the timeout counts from this call and
-    /// replaces an earlier one. An activation that is queued only because the old timeout passed is taken back. With
-    /// `None` a timeout that is armed stays. Adding twice is harmless. O(log n) with a timeout, else O(1).
+    /// replaces an earlier one. It is never early. Of the timers that one callback adds, those beyond the sixteenth may count
+    /// from a little later: up to eight share a reading of the clock, made when the eighth is added, when a deadline is asked
+    /// for, or when the callback returns. An activation that is queued only because the old timeout passed is taken back. With
+    /// `None` a timeout that is armed stays. Adding twice is harmless. O(1), and with a timeout O(log n) over the life of it.
     ///
     /// # Errors
     /// - `Error::Stale` if the event was freed.
+    /// - `Error::Invalid` if the id is that of a stream or listener.
     /// - `Error::Io` with the kernel's errno if it refuses the fd: `EPERM` for a regular file on epoll, `EBADF` for one
     ///   that is not open, `EINVAL` for a signal that does not exist.
     /// - `Error::LoopGone`, `Error::Forked`.
     #[doc(alias = "event_add")]
     pub fn add(&self, id: EventId, timeout: Option<Duration>) -> Result<(), Error> {
-        self.add_with(id, timeout, |timers, clock, timeout| timers.set(id.0.index, clock.after(timeout)))
+        self.check()?;
+        if timeout.is_some_and(|after| self.add_alone(id, after)) {
+            return Ok(());
+        }
+        self.add_any(id, timeout)
+    }
+
+    /// Of its own, so that what `add` does for a timer needs few registers.
+    #[inline(never)]
+    fn add_any(&self, id: EventId, timeout: Option<Duration>) -> Result<(), Error> {
+        if timeout.is_some_and(|after| self.arm_alone(id, after)) {
+            return Ok(());
+        }
+        self.add_with(id, timeout, |timers, clock, timeout| timers.set(id.0.index, clock.after(timeout)))?;
+        let mut core = self.reactor.core.borrow_mut();
+        core.leave_alone(id.0);
+        if timeout.is_some() {
+            self.note_armed(&mut core);
+        }
+        Ok(())
     }
 
     /// Like `add`; `arm` sets the event's timer.
@@ -42,7 +64,8 @@ impl LoopHandle {
         let mut lost = Vec::new();
         let added = {
             let mut core = self.reactor.core.borrow_mut();
-            let slot = core.slots.get(id.0).ok_or(Error::Stale)?;
+            core.settle(id.0);
+            let slot = core.programs(id.0)?;
             let added = if slot.flags.contains(Flags::ADDED) {
                 Ok(())
             } else {
@@ -50,7 +73,9 @@ impl LoopHandle {
             };
             if let (Some(timeout), Ok(())) = (timeout, &added) {
                 let core = &mut *core;
-                arm(&mut core.heap, self.clock(), timeout);
+                let now = self.clock();
+                core.heap.keep_promises(|| now);
+                arm(&mut core.heap, now, timeout);
                 if let Some(slot) = core.slots.get_mut(id.0) {
                     slot.interval = Some(Interval::new(timeout));
                     if slot.active == Ready::TIMEOUT && slot.flags.contains(Flags::QUEUED) {
@@ -75,15 +100,22 @@ impl LoopHandle {
     ///
     /// # Errors
     /// - `Error::Stale` if the event was freed.
+    /// - `Error::Invalid` if the id is that of a stream or listener.
     /// - `Error::LoopGone`, `Error::Forked`.
     #[doc(alias = "event_del")]
     pub fn del(&self, id: EventId) -> Result<(), Error> {
         self.check()?;
+        if self.del_alone(id) {
+            return Ok(());
+        }
+        self.del_any(id)
+    }
+
+    #[inline(never)]
+    fn del_any(&self, id: EventId) -> Result<(), Error> {
         {
             let mut core = self.reactor.core.borrow_mut();
-            if !core.slots.contains(id.0) {
-                return Err(Error::Stale);
-            }
+            core.programs(id.0)?;
             core.unregister(&*self.reactor.sys, id.0, true);
             self.recount(&mut core, id.0);
         }
@@ -110,12 +142,19 @@ impl LoopHandle {
     ///
     /// # Errors
     /// - `Error::Stale` if the event was freed.
+    /// - `Error::Invalid` if the id is that of a stream or listener.
     /// - `Error::LoopGone`, `Error::Forked`.
     #[doc(alias = "event_active")]
     pub fn activate(&self, id: EventId, ready: Ready) -> Result<(), Error> {
         self.check()?;
-        self.reactor.core.borrow_mut().activate_later(id.0, ready)?;
+        self.reactor.core.borrow_mut().programs(id.0)?;
+        self.activate_any(id, ready)
+    }
+
+    fn activate_any(&self, id: EventId, ready: Ready) -> Result<(), Error> {
+        self.check()?;
         let mut core = self.reactor.core.borrow_mut();
+        core.activate_later(id.0, ready)?;
         self.recount(&mut core, id.0);
         drop(core);
         self.touched()
@@ -126,16 +165,15 @@ impl LoopHandle {
     ///
     /// # Errors
     /// - `Error::Stale` if the event was freed.
+    /// - `Error::Invalid` if the id is that of a stream or listener.
     /// - `Error::LoopGone`, `Error::Forked`.
     #[doc(alias = "event_active")]
     pub fn activate_now(&self, id: EventId, ready: Ready) -> Result<(), Error> {
         self.check()?;
         {
             let mut core = self.reactor.core.borrow_mut();
-            if !core.slots.contains(id.0) {
-                return Err(Error::Stale);
-            }
-            core.settle(&*self.reactor.sys);
+            core.programs(id.0)?;
+            core.queue_rest(&*self.reactor.sys);
             core.activate(id.0, ready, 0);
             self.recount(&mut core, id.0);
         }
@@ -146,13 +184,14 @@ impl LoopHandle {
     ///
     /// # Errors
     /// - `Error::Stale` if the event was freed.
+    /// - `Error::Invalid` if the id is that of a stream or listener.
     /// - `Error::LoopGone`, `Error::Forked`.
     #[doc(alias = "event_remove_timer")]
     pub fn remove_timer(&self, id: EventId) -> Result<(), Error> {
         self.check()?;
         let mut core = self.reactor.core.borrow_mut();
-        let slot = core.slots.get_mut(id.0).ok_or(Error::Stale)?;
-        slot.interval = None;
+        core.settle(id.0);
+        core.programs(id.0)?.interval = None;
         core.heap.remove(id.0.index);
         self.recount(&mut core, id.0);
         drop(core);
@@ -171,7 +210,7 @@ impl LoopHandle {
         if slot.flags.contains(Flags::LATER) {
             pending |= slot.later;
         }
-        if core.heap.deadline(id.0.index).is_some() {
+        if core.heap.is_armed(id.0.index) {
             pending |= Ready::TIMEOUT;
         }
         if slot.flags.contains(Flags::ADDED) {
@@ -186,6 +225,7 @@ impl LoopHandle {
     /// When the event's timeout passes; `None` without one and for a stale id.
     #[doc(alias = "event_pending")]
     pub fn deadline(&self, id: EventId) -> Option<Instant> {
+        self.keep_promises();
         let core = self.reactor.core.borrow();
         core.slots.get(id.0)?;
         core.heap.deadline(id.0.index).map(|deadline| self.to_instant(deadline))
@@ -205,7 +245,7 @@ impl LoopHandle {
     pub fn set_priority(&self, id: EventId, priority: u8) -> Result<(), Error> {
         self.check()?;
         let mut core = self.reactor.core.borrow_mut();
-        core.settle(&*self.reactor.sys);
+        core.queue_rest(&*self.reactor.sys);
         let priorities = core.queues.priorities();
         let slot = core.slots.get_mut(id.0).ok_or(Error::Stale)?;
         if usize::from(priority) >= priorities {
@@ -226,6 +266,7 @@ impl LoopHandle {
         self.check()?;
         {
             let mut core = self.reactor.core.borrow_mut();
+            core.settle(id.0);
             let slot = core.slots.get_mut(id.0).ok_or(Error::Stale)?;
             slot.flags.set(Flags::BACKGROUND, background);
             self.recount(&mut core, id.0);
@@ -320,7 +361,9 @@ impl LoopHandle {
             Kind::Mailbox | Kind::Remote => slot.flags.insert(Flags::BACKGROUND),
             Kind::Fd => {}
         }
-        core.slots.insert(slot).map(EventId).ok_or(Error::Invalid("too many events"))
+        let key = core.slots.insert(slot).ok_or(Error::Invalid("too many events"))?;
+        core.leave_alone(key);
+        Ok(EventId(key))
     }
 
     /// Takes a slot out, with everything that stands for it elsewhere. The caller drops it with nothing borrowed.
@@ -375,7 +418,7 @@ impl LoopHandle {
         let Some(slot) = core.slots.get(id.0) else { return };
         if slot.what != what {
             // What was reported is held against what was wanted then.
-            core.settle(&*self.reactor.sys);
+            core.queue_rest(&*self.reactor.sys);
         }
         let Some(slot) = core.slots.get_mut(id.0) else { return };
         slot.what = what;
@@ -400,6 +443,21 @@ impl LoopHandle {
         }
         added?;
         self.touched()
+    }
+
+    /// Takes a source's slot off its fd, with its timer and whatever is queued, and gives it another (-1 for none), to
+    /// be registered by `add_io`.
+    pub(crate) fn set_source(&self, id: EventId, fd: RawFd) {
+        {
+            let mut core = self.reactor.core.borrow_mut();
+            core.unregister(&*self.reactor.sys, id.0, !self.is_forked());
+            if let Some(slot) = core.slots.get_mut(id.0) {
+                slot.source = fd;
+                slot.what = What::empty();
+            }
+            self.recount(&mut core, id.0);
+        }
+        let _ = self.touched();
     }
 
     /// Whether a source keeps the loop running.
@@ -435,7 +493,7 @@ impl LoopHandle {
 
     /// Queues a source or mailbox for the next turn.
     pub(crate) fn activate_internal(&self, id: EventId) {
-        let _ = self.activate(id, Ready::empty());
+        let _ = self.activate_any(id, Ready::empty());
     }
 
     pub(crate) fn priority(&self, id: EventId) -> u8 {
@@ -476,11 +534,7 @@ impl Reactor {
         let queued = slot.flags.intersects(Flags::QUEUED | Flags::LATER);
         let counts = match slot.callback {
             Callback::Source(_) => slot.flags.contains(Flags::HELD) || queued,
-            _ => {
-                queued
-                    || slot.flags.contains(Flags::ADDED) && slot.waits()
-                    || heap.deadline(key.index).is_some()
-            }
+            _ => queued || slot.flags.contains(Flags::ADDED) && slot.waits() || heap.is_armed(key.index),
         } && !slot.flags.contains(Flags::BACKGROUND);
         if slot.flags.contains(Flags::COUNTED) != counts {
             slot.flags.set(Flags::COUNTED, counts);
@@ -491,6 +545,17 @@ impl Reactor {
 }
 
 impl Core {
+    /// The slot of an event that is the program's to change. What a stream or listener waits for is its own affair.
+    fn programs(&mut self, key: Key) -> Result<&mut Slot, Error> {
+        match self.slots.get_mut(key) {
+            None => Err(Error::Stale),
+            Some(Slot { callback: Callback::Source(source), .. }) if !source.is_for_calls() => {
+                Err(Error::Invalid("the id is that of a stream or listener, which has calls of its own"))
+            }
+            Some(slot) => Ok(slot),
+        }
+    }
+
     /// Registers an event with its fd or signal. Appends the events that turned out to watch an fd that is gone, also
     /// when the newcomer is refused.
     fn register(&mut self, sys: &dyn Sys, key: Key, lost: &mut Vec<Key>) -> Result<(), Error> {
@@ -528,7 +593,7 @@ impl Core {
         let any = known.is_some_and(|entry| entry.first != NONE);
         if any {
             // What was reported is not for the newcomer, nor for one that was taken off and is back.
-            self.settle(sys);
+            self.queue_rest(sys);
         }
         let mut wanted = join(self.union(fd), any, what.interest());
         match known.filter(|entry| entry.first != NONE && !entry.kernel.is_empty()) {
@@ -572,6 +637,7 @@ impl Core {
 
     /// Deletes an event everywhere but from the slab.
     fn unregister(&mut self, sys: &dyn Sys, key: Key, tell_kernel: bool) {
+        self.settle(key);
         self.unregister_io(sys, key, tell_kernel);
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.interval = None;
@@ -729,6 +795,7 @@ impl Core {
     /// Queues an activation for this pass, or merges it into the one that is queued. `deliveries` is how often a signal
     /// came, and 0 for every other reason.
     pub(super) fn activate(&mut self, key: Key, ready: Ready, deliveries: u16) {
+        self.settle(key);
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.active |= ready;
         slot.deliveries = slot.deliveries.saturating_add(deliveries);
@@ -740,6 +807,7 @@ impl Core {
     }
 
     fn activate_later(&mut self, key: Key, ready: Ready) -> Result<(), Error> {
+        self.settle(key);
         let slot = self.slots.get_mut(key).ok_or(Error::Stale)?;
         slot.later |= ready;
         if !slot.flags.contains(Flags::LATER) {

@@ -33,6 +33,11 @@ pub(crate) trait Source {
         0
     }
 
+    /// Whether the program adds, deletes and activates it by its id. What a stream waits for is its own affair.
+    fn is_for_calls(&self) -> bool {
+        false
+    }
+
     /// When the timer really is due; an armed timer may be earlier, and then goes back for what is left.
     fn deadline(&self) -> Time {
         Time::NEVER
@@ -97,6 +102,8 @@ bitflags! {
         const LATER = 0x20;
         /// A queue holds an activation that counts (its `seq` is the slot's).
         const QUEUED = 0x40;
+        /// A timer and nothing else, whose timer says whether it is added and counted: see `timers`.
+        const ALONE = 0x80;
     }
 }
 

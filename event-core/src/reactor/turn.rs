@@ -6,10 +6,11 @@ use bitflags::bitflags;
 
 use crate::clock::Time;
 use crate::error::Error;
+use crate::heap::Entry;
 use crate::interest::{Interest, Ready, Report, What};
 use crate::queue::Activation;
 use crate::reactor::{Callback, Core, EventId, Flags, Kind, Lent, LoopHandle, Slot, Uses, When};
-use crate::remote::{MESSAGES_PER_TURN, Op};
+use crate::remote::MESSAGES_PER_TURN;
 use crate::slots::Key;
 use crate::sys::{Reported, WAKE_TAG};
 
@@ -51,6 +52,7 @@ struct Running<'a>(&'a LoopHandle);
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.reactor.running.set(false);
+        self.0.callback_ended();
         self.0.reactor.waiting.set(false);
         self.0.reactor.running_event.set(EventId::NOBODY);
     }
@@ -91,7 +93,7 @@ impl LoopHandle {
         reactor.now.set(Time::NEVER);
         let _running = Running(self);
         // What a panic in the wait hook has left, or a stop that another thread asked for.
-        reactor.core.borrow_mut().settle(&*reactor.sys);
+        reactor.core.borrow_mut().queue_rest(&*reactor.sys);
         // A stop that another thread asked for before the loop ran.
         self.take_remote_stops();
         let end = self.turns(lent, flags)?;
@@ -184,17 +186,12 @@ impl LoopHandle {
 
     /// How long the loop may wait, as it stands.
     fn next_wait(&self, nonblock: bool) -> Option<Duration> {
-        let first = self.reactor.core.borrow().heap.first();
-        self.wait_until(first.map(|(deadline, _)| deadline), nonblock)
-    }
-
-    #[inline]
-    fn wait_until(&self, deadline: Option<Time>, nonblock: bool) -> Option<Duration> {
-        match deadline {
-            _ if nonblock => Some(Duration::ZERO),
-            Some(deadline) => Some(deadline.since(self.clock())),
-            None => None,
+        if nonblock {
+            return Some(Duration::ZERO);
         }
+        let mut core = self.reactor.core.borrow_mut();
+        core.heap.keep_promises(|| self.clock());
+        core.heap.first().map(|(deadline, _)| deadline.since(self.clock()))
     }
 
     /// Whether anything is to be done without waiting.
@@ -214,17 +211,19 @@ impl LoopHandle {
         let reactor = &*self.reactor;
         let (mut reports, first) = {
             let core = &mut *reactor.core.borrow_mut();
+            core.heap.callback_ended(|| reactor.sys.now());
             if !core.later.is_empty() {
                 core.move_later();
             }
-            debug_assert!(!core.has_rest(), "a batch that ends early settles, or the loop ends");
+            debug_assert!(!core.has_rest(), "a batch that ends early queues them, or the loop ends");
             (std::mem::take(&mut core.reports), core.heap.first())
         };
         reports.clear();
         let hook = reactor.wait_hook.borrow().clone();
         reactor.waiting.set(true);
         let timeout = match &hook {
-            None => self.wait_until(first.map(|(deadline, _)| deadline), nonblock),
+            None if nonblock => Some(Duration::ZERO),
+            None => first.map(|(deadline, _)| deadline.since(self.clock())),
             Some(hook) => {
                 (hook.before)();
                 // Only now: the hook may have taken long, or have let somebody in who left work.
@@ -280,7 +279,7 @@ impl LoopHandle {
             || core.queues.priorities() > 1
             || reactor.extras.has(Uses::LONG_WAY)
         {
-            core.settle(&*reactor.sys);
+            core.queue_rest(&*reactor.sys);
             if is_due {
                 core.collect_due(reactor.now.get());
             }
@@ -314,7 +313,7 @@ impl LoopHandle {
     }
 
     fn take_remote_stops(&self) {
-        let taken = self.reactor.shared.take(0);
+        let taken = self.reactor.shared.take_stops();
         if taken.exit {
             self.exit();
         }
@@ -463,48 +462,11 @@ impl LoopHandle {
 
     /// Runs what other threads asked for, within the turn's budget.
     fn run_remote(&self) {
-        let budget = self.reactor.message_budget.get();
-        let ops = self.reactor.shared.take(budget).ops;
-        // A panic or a stop leaves the rest for the next turn.
-        let mut rest = Untaken { handle: self, ops: ops.into_iter() };
-        for op in rest.ops.by_ref() {
-            self.take_message_budget();
-            match op {
-                Op::Activate(id, ready) => {
-                    let _ = self.activate_now(id, ready);
-                }
-                Op::Mail(id) => {
-                    let _ = self.activate_now(id, Ready::empty());
-                }
-                Op::Post(f) => {
-                    self.note_progress();
-                    f(self);
-                    if self.is_stopped() || self.is_continued() {
-                        break;
-                    }
-                }
-            }
-        }
-        drop(rest);
+        self.run_taken();
         if self.reactor.shared.has_ops()
             && let Some(id) = self.reactor.remote_slot.get()
         {
             self.activate_internal(id);
-        }
-    }
-}
-
-/// Requests taken but not run yet; dropped with any left, they go back to the head of the queue.
-struct Untaken<'a> {
-    handle: &'a LoopHandle,
-    ops: std::vec::IntoIter<Op>,
-}
-
-impl Drop for Untaken<'_> {
-    fn drop(&mut self) {
-        let ops = std::mem::take(&mut self.ops);
-        if ops.len() > 0 {
-            self.handle.shared().put_back(ops);
         }
     }
 }
@@ -604,40 +566,33 @@ impl Core {
 
     /// Queues the events whose timeout has passed.
     fn collect_due(&mut self, now: Time) {
+        if !self.heap.may_be_due(now) {
+            return;
+        }
         let mut due = std::mem::take(&mut self.due);
-        while let Some((deadline, index)) = self.heap.first() {
-            if deadline > now {
-                break;
-            }
-            let Some(key) = self.slots.key_at(index) else {
-                self.heap.remove(index);
-                continue;
-            };
-            if let Some(Slot { callback: Callback::Source(source), .. }) = self.slots.get(key) {
+        self.heap.take_due(now, &mut due);
+        // All are out by now: a persistent timer of no length would be due again at once.
+        for &Entry { deadline, slot: index, .. } in &due {
+            let Some((key, slot)) = self.slots.at_mut(index) else { continue };
+            slot.settle_due();
+            if let Callback::Source(source) = &slot.callback {
                 let true_deadline = source.deadline();
                 if true_deadline > now && true_deadline != Time::NEVER {
                     self.heap.set(index, true_deadline);
                     continue;
                 }
             }
-            self.heap.remove(index);
-            due.push((key, deadline));
-        }
-        // Re-armed only now: a persistent timer of no length would be due again at once.
-        for &(key, deadline) in &due {
-            let Some(slot) = self.slots.get(key) else { continue };
-            let persists = slot.what.contains(What::PERSIST);
-            let ready_too = slot.flags.contains(Flags::QUEUED)
-                && slot.active.intersects(Ready::READ | Ready::WRITE | Ready::CLOSED | Ready::SIGNAL);
-            if let (true, Some(interval)) = (persists, slot.interval) {
+            if let (true, Some(interval)) = (slot.what.contains(What::PERSIST), slot.interval) {
                 let next = deadline.after(interval.duration());
                 let next = if next <= now { now.after(interval.duration()) } else { next };
-                self.heap.rearm(key.index, next);
+                let ready_too = slot.flags.contains(Flags::QUEUED)
+                    && slot.active.intersects(Ready::READ | Ready::WRITE | Ready::CLOSED | Ready::SIGNAL);
                 if ready_too {
                     // Ready beats due: one call, and the timer starts anew.
-                    self.heap.rearm(key.index, now.after(interval.duration()));
+                    self.heap.rearm(index, now.after(interval.duration()));
                     continue;
                 }
+                self.heap.rearm(index, next);
             }
             self.activate(key, Ready::TIMEOUT, 0);
         }
@@ -660,6 +615,7 @@ impl Core {
     /// The next activation to run, and its priority: of the most urgent queue that holds one, unless a batch is under
     /// way that is of another.
     fn next(&mut self, handle: &LoopHandle, chosen: Option<usize>) -> Option<(usize, Run)> {
+        self.heap.callback_ended(|| handle.clock());
         loop {
             let urgent = self.queues.most_urgent()?;
             if chosen.is_some_and(|of| of != urgent) {
@@ -701,7 +657,7 @@ impl Core {
         } else if slot.what.contains(What::PERSIST) {
             if let Some(interval) = slot.interval
                 && !ready.contains(Ready::TIMEOUT)
-                && self.heap.deadline(key.index).is_some()
+                && self.heap.is_armed(key.index)
             {
                 self.heap.rearm(key.index, handle.turn_time().after(interval.duration()));
             }

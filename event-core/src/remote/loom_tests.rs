@@ -2,11 +2,16 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p event-core --release loom`
 
+use std::sync::atomic::Ordering;
+
 use loom::sync::atomic::{AtomicBool as Checked, Ordering::SeqCst};
 use loom::thread;
 
+use super::inbox::WakeFlag;
+use super::mailbox::Post;
 use super::*;
 use crate::slots::Key;
+use crate::sys::Wake;
 
 /// Readable from `wake` to `clear`, like an eventfd.
 struct FakeWake {
@@ -39,18 +44,40 @@ fn letter() -> Op {
     Op::Activate(ID, Ready::READ)
 }
 
+/// What one turn of the loop finds.
+#[derive(Default)]
+struct Found {
+    exit: bool,
+    stop: bool,
+    ops: usize,
+}
+
 /// What the loop does when its wait tells of a wake. It looks at nothing while none is told: it sleeps.
-fn turn(wake: &FakeWake, shared: &Shared, clear: fn(&WakeFlag)) -> Taken {
+fn turn(wake: &FakeWake, shared: &Shared, clear: fn(&WakeFlag)) -> Found {
     if !wake.is_readable() {
-        return Taken::default();
+        return Found::default();
     }
     clear(&shared.flag);
-    shared.take(usize::MAX)
+    let Stops { exit, stop } = shared.take_stops();
+    Found { exit, stop, ops: look(shared) }
+}
+
+/// What the loop takes out of its inbox. No lock tells it to look.
+fn look(shared: &Shared) -> usize {
+    if !shared.has_ops() {
+        return 0;
+    }
+    let taken = Taken::default();
+    taken.fill(shared);
+    taken.close().len()
 }
 
 /// Two threads push, one of them twice, while the loop takes turns. Whatever is left when they are done must still be
 /// told. It takes three: one that the loop is woken for, one that comes while it clears, one that finds the flag set.
-fn no_message_is_slept_on(clear: fn(&WakeFlag)) {
+///
+/// A loop that is not asleep also takes what it sees unasked. Then the wake-up comes late, and a push while it is
+/// cleared finds an empty inbox, so that it wakes, too.
+fn no_message_is_slept_on(unasked: bool, clear: fn(&WakeFlag)) {
     loom::model(move || {
         let wake = FakeWake::new();
         let shared = Shared::new(wake.clone());
@@ -58,24 +85,31 @@ fn no_message_is_slept_on(clear: fn(&WakeFlag)) {
             let shared = shared.clone();
             thread::spawn(move || (0..count).for_each(|_| assert!(shared.push(letter()).is_ok())))
         });
-        let mut taken = turn(&wake, &shared, clear).ops.len();
+        let mut taken = if unasked { look(&shared) } else { 0 };
+        taken += turn(&wake, &shared, clear).ops;
         for thread in threads {
             thread.join().unwrap();
         }
-        taken += turn(&wake, &shared, clear).ops.len();
+        taken += turn(&wake, &shared, clear).ops;
         assert_eq!(taken, 3, "the loop sleeps on a message");
+        assert!(!shared.has_ops(), "it would turn without work");
     });
 }
 
 #[test]
 fn loom_no_message_is_slept_on() {
-    no_message_is_slept_on(WakeFlag::clear);
+    no_message_is_slept_on(false, WakeFlag::clear);
+}
+
+#[test]
+fn loom_a_loop_that_looks_unasked_sleeps_on_no_message() {
+    no_message_is_slept_on(true, WakeFlag::clear);
 }
 
 #[test]
 #[should_panic(expected = "the loop sleeps on a message")]
 fn loom_the_other_order_of_clearing_loses_a_wake() {
-    no_message_is_slept_on(|flag| {
+    no_message_is_slept_on(true, |flag| {
         flag.pending.swap(false, Ordering::AcqRel);
         flag.wake.clear();
     });
@@ -112,23 +146,28 @@ fn loom_what_is_pushed_while_the_loop_goes_is_refused_or_handed_back() {
             "an accepted message is in the queue that is handed back"
         );
         assert!(shared.push(letter()).is_err());
-        assert!(shared.take(usize::MAX).ops.is_empty());
+        let taken = Taken::default();
+        taken.fill(&shared);
+        assert_eq!(taken.close().len(), 0);
     });
 }
 
 /// A sender and its mailbox's letters, on a loop that is only an inbox.
 fn mailbox(shared: &Arc<Shared>) -> (Sender<u32>, Arc<Post<u32>>) {
-    let letters = Letters { queue: VecDeque::new(), scheduled: false, closed: false };
-    let post = Arc::new(Post { letters: Mutex::new(letters) });
-    let sender = Sender { shared: shared.clone(), id: ID, post: post.clone() };
-    (sender, post)
+    let post = Post::new();
+    (Sender::new(shared.clone(), ID, post.clone()), post)
 }
 
 /// What the mailbox's callback does for one request to look.
-fn read(post: &Post<u32>, taken: &Taken, got: &mut Vec<u32>) {
-    for _ in &taken.ops {
-        while let Some(message) = post.next() {
-            got.push(message);
+fn read(post: &Post<u32>, found: &Found, got: &mut Vec<u32>) {
+    let mut batch = Vec::new();
+    for _ in 0..found.ops {
+        loop {
+            post.take(&mut batch);
+            if batch.is_empty() {
+                break;
+            }
+            got.append(&mut batch);
         }
     }
 }

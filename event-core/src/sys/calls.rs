@@ -11,12 +11,15 @@ pub enum Call {
     Accept,
     /// The backend is made anew in the child of a fork.
     AfterFork,
-    /// An fd is registered, changed or forgotten: `epoll_ctl`.
+    /// An fd is registered, changed or forgotten: `epoll_ctl`. Of those that are made to fail, only
+    /// registering does.
     Change,
     /// An fd is closed.
     Close,
     /// A socket is made and starts to connect.
     Connect,
+    /// The close of a socket is made a reset: `SO_LINGER`.
+    Linger,
     /// A listening socket is made.
     Listen,
     /// `getsockname`.
@@ -27,6 +30,8 @@ pub enum Call {
     Recv,
     /// Bytes are written from one piece: `send` or `write`.
     Send,
+    /// Bytes go from a file to a stream: `sendfile`.
+    Sendfile,
     /// Bytes are written from several pieces: `sendmsg` or `writev`.
     Sendv,
     /// `O_NONBLOCK` is set.
@@ -45,17 +50,19 @@ pub enum Call {
 
 impl Call {
     /// Every kind, in alphabetical order; for a test that goes through them all.
-    pub const ALL: [Call; 17] = [
+    pub const ALL: [Call; 19] = [
         Call::Accept,
         Call::AfterFork,
         Call::Change,
         Call::Close,
         Call::Connect,
+        Call::Linger,
         Call::Listen,
         Call::LocalAddress,
         Call::PeerAddress,
         Call::Recv,
         Call::Send,
+        Call::Sendfile,
         Call::Sendv,
         Call::SetNonblocking,
         Call::Shutdown,
@@ -72,7 +79,7 @@ impl Call {
 
     /// Whether a call of this kind moves bytes, so that it can be cut short.
     pub fn moves_bytes(self) -> bool {
-        matches!(self, Call::Recv | Call::Send | Call::Sendv)
+        matches!(self, Call::Recv | Call::Send | Call::Sendfile | Call::Sendv)
     }
 }
 

@@ -1,5 +1,6 @@
 //! What all backends on a real kernel share.
 
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::RawFd;
 use std::path::Path;
@@ -127,6 +128,10 @@ impl<B: Backend> Sys for Common<B> {
         net::sendv(fd, kind, bufs)
     }
 
+    fn sendfile(&self, fd: RawFd, file: &File, offset: u64, max: usize) -> io::Result<usize> {
+        net::sendfile(fd, file, offset, max)
+    }
+
     fn listen(&self, address: &Address, options: &ListenOptions) -> io::Result<RawFd> {
         net::listen(address, options)
     }
@@ -145,6 +150,10 @@ impl<B: Backend> Sys for Common<B> {
 
     fn shutdown(&self, fd: RawFd, how: Shutdown) -> io::Result<()> {
         net::shutdown(fd, how)
+    }
+
+    fn reset_on_close(&self, fd: RawFd) -> io::Result<()> {
+        net::reset_on_close(fd)
     }
 
     fn close(&self, fd: RawFd) {

@@ -26,7 +26,7 @@ pub(crate) struct Epoll {
     fd: OwnedFd,
     waker: Arc<Waker>,
     /// Room for the next wait's events, all initialised; taken out during the wait.
-    events: Cell<Vec<epoll_event>>,
+    events: Cell<Box<[epoll_event]>>,
 }
 
 impl Epoll {
@@ -88,7 +88,7 @@ impl Backend for Epoll {
     fn wait(&self, out: &mut Vec<Reported>, timeout: Option<Duration>) -> io::Result<()> {
         let mut events = self.events.take();
         if events.is_empty() {
-            events.resize(FIRST_EVENTS, NO_EVENT);
+            events = room_for(FIRST_EVENTS);
         }
         // At most `MOST_EVENTS`, so it fits.
         let room = events.len() as c_int;
@@ -115,7 +115,7 @@ impl Backend for Epoll {
             out.swap(before, before + at);
         }
         if n == events.len() && n < MOST_EVENTS {
-            events.resize(n * 2, NO_EVENT);
+            events = room_for(n * 2);
         }
         self.events.set(events);
         Ok(())
@@ -131,7 +131,10 @@ impl Backend for Epoll {
     }
 }
 
-const NO_EVENT: epoll_event = epoll_event { events: 0, u64: 0 };
+#[cold]
+fn room_for(count: usize) -> Box<[epoll_event]> {
+    vec![epoll_event { events: 0, u64: 0 }; count].into()
+}
 
 fn create() -> io::Result<OwnedFd> {
     // SAFETY: epoll_create1(2) takes a number.

@@ -57,6 +57,21 @@ pub(super) fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> io::R
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
+/// sendfile(2) from a place in the file, whose own position stays.
+pub(super) fn sendfile(
+    to: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
+    offset: u64,
+    max: usize,
+) -> io::Result<usize> {
+    let Ok(mut offset) = libc::off64_t::try_from(offset) else {
+        return Err(io::Error::from_raw_os_error(libc::EOVERFLOW));
+    };
+    // SAFETY: sendfile64(2) takes two numbers and a length, and reads and writes one offset.
+    let n = unsafe { libc::sendfile64(to.as_raw_fd(), file.as_raw_fd(), &mut offset, max) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
 /// Takes a pending signal of `set`, which is blocked in this thread, without waiting.
 pub(super) fn take_pending(set: &libc::sigset_t) {
     let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };

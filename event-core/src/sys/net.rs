@@ -1,13 +1,15 @@
 //! Bytes and sockets: the calls of `Sys` that all backends share. No state.
 
 use std::cell::Cell;
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
-use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use socket2::{Domain, SockAddr, SockRef};
 
@@ -52,6 +54,14 @@ pub(super) fn sendv(fd: RawFd, kind: &Cell<FdKind>, bufs: &[IoSlice<'_>]) -> io:
     let bufs = &bufs[..bufs.len().min(MAX_PIECES)];
     as_socket(kind, || SockRef::from(&borrow(fd)?).send_vectored_with_flags(bufs, libc::MSG_NOSIGNAL))
         .unwrap_or_else(|| sigpipe::without(|| writev(fd, bufs)))
+}
+
+/// Sends at most `max` bytes of `file` from `offset` on, without raising SIGPIPE; 0 is the end of the file.
+pub(super) fn sendfile(fd: RawFd, file: &File, offset: u64, max: usize) -> io::Result<usize> {
+    let to = borrow(fd)?;
+    let max = max.min(MAX_TRANSFER);
+    // The call has no flag for it, on sockets too.
+    sigpipe::without(|| retry(|| os::sendfile(to, file.as_fd(), offset, max)))
 }
 
 /// read(2), repeated when a signal interrupts it. Initialises the bytes that it counts.
@@ -121,6 +131,11 @@ pub(super) fn take_error(fd: RawFd) -> io::Result<Option<io::Error>> {
 
 pub(super) fn shutdown(fd: RawFd, how: Shutdown) -> io::Result<()> {
     SockRef::from(&borrow(fd)?).shutdown(how)
+}
+
+/// `SO_LINGER` with a time of 0.
+pub(super) fn reset_on_close(fd: RawFd) -> io::Result<()> {
+    SockRef::from(&borrow(fd)?).set_linger(Some(Duration::ZERO))
 }
 
 /// close(2), once: Linux has given up the number even if it says EINTR, and by then another thread may have it.

@@ -72,6 +72,11 @@ pub(super) fn take_pending(set: &libc::sigset_t) {
     unsafe { libc::sigwait(set, &mut taken) };
 }
 
+/// Not there: each system has a sendfile(2) of its own shape, and POSIX none. The bytes are read and sent instead.
+pub(super) fn sendfile(_: BorrowedFd<'_>, _: BorrowedFd<'_>, _: u64, _: usize) -> io::Result<usize> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// The monotonic clock, as the standard library reads it.
 pub(super) struct Clock {
     origin: Instant,

@@ -4,6 +4,7 @@
 //! cells and moves its event buffer out for the length of a wait, so that nothing is borrowed while the loop sleeps.
 //! No method runs user code.
 
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
@@ -118,6 +119,11 @@ pub(crate) trait Sys {
     /// Like `send` for several pieces; at most 64 are taken.
     fn sendv(&self, fd: RawFd, kind: &Cell<FdKind>, bufs: &[IoSlice<'_>]) -> io::Result<usize>;
 
+    /// Sends at most `max` bytes of `file` from `offset` on, without raising SIGPIPE; 0 is the end of the file.
+    ///
+    /// `InvalidInput` or `Unsupported` says that these two do not go together: the bytes have to be read and sent.
+    fn sendfile(&self, fd: RawFd, file: &File, offset: u64, max: usize) -> io::Result<usize>;
+
     fn listen(&self, address: &Address, options: &ListenOptions) -> io::Result<RawFd>;
 
     fn accept(&self, fd: RawFd) -> io::Result<(RawFd, Address)>;
@@ -129,6 +135,9 @@ pub(crate) trait Sys {
     fn take_error(&self, fd: RawFd) -> io::Result<Option<io::Error>>;
 
     fn shutdown(&self, fd: RawFd, how: Shutdown) -> io::Result<()>;
+
+    /// Has the close of a TCP connection reset it (`SO_LINGER` of 0), where what was not sent is thrown away.
+    fn reset_on_close(&self, fd: RawFd) -> io::Result<()>;
 
     /// Closes the fd. `EINTR` closes too (close(2) on Linux).
     fn close(&self, fd: RawFd);

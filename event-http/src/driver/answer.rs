@@ -151,9 +151,15 @@ impl Connection {
     }
 
     /// A whole answer.
-    pub(crate) fn reply(self: &Rc<Self>, seq: Seq, head: &ReplyHead<'_>, body: Buffer) -> Result<(), Error> {
+    pub(crate) fn reply(
+        self: &Rc<Self>,
+        seq: Seq,
+        head: &ReplyHead<'_>,
+        mut body: Buffer,
+    ) -> Result<(), Error> {
         let len = body.len() as u64;
-        let small = body.len() <= COPY_BODY;
+        // A small file is read. If it cannot be, that ends the connection behind what is sent before it.
+        let small = body.len() <= COPY_BODY && body.load(usize::MAX).is_ok();
         let delivery = self.reply_head(seq, head, Payload::Whole(len), small.then_some(&body))?;
         let mut result = Ok(());
         if let Mode::Length(_) = delivery.mode {
@@ -219,7 +225,7 @@ impl Connection {
         let mode = self.core.borrow_mut().take_body(seq, len)?;
         match mode {
             Mode::Nothing => {}
-            Mode::Chunked if piece.len() <= COPY_BODY => {
+            Mode::Chunked if piece.len() <= COPY_BODY && piece.load(usize::MAX).is_ok() => {
                 self.append(seq, piece.len() + 20, |out| {
                     encode::chunk_start(out, len);
                     piece.chunks().for_each(|chunk| out.extend_from_slice(chunk));
@@ -263,7 +269,13 @@ impl Connection {
 
     /// The answer will not be completed: what the client has of it must not look whole.
     pub(crate) fn reply_abandoned(self: &Rc<Self>, seq: Seq) {
-        self.core.borrow_mut().abandon(seq);
+        {
+            let mut core = self.core.borrow_mut();
+            let state = core.exchange(seq).map(|exchange| exchange.state);
+            // Without a length and without chunks the end of the connection is the end of the answer.
+            self.cut.set(self.cut.get() || matches!(state, Some(State::Streaming(Mode::UntilClose))));
+            core.abandon(seq);
+        }
         self.advance();
     }
 

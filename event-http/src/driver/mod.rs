@@ -140,6 +140,8 @@ pub(crate) struct Connection {
     asked: Cell<bool>,
     /// Closing has to wait for input that the peer is still sending.
     lingers: Cell<bool>,
+    /// The last answer ends where the connection does, and was given up: it must not look whole.
+    cut: Cell<bool>,
 }
 
 // Besides its stream, this is what an idle connection holds.
@@ -200,6 +202,7 @@ impl Connection {
             finished: Cell::new(false),
             asked: Cell::new(false),
             lingers: Cell::new(false),
+            cut: Cell::new(false),
         });
         if other.is_some() {
             connection.extra(|extra| extra.peer = other);
@@ -370,6 +373,11 @@ impl Connection {
     /// The last answer is written: close behind it, at once or in stages (RFC 9112 section 9.6).
     fn close_if_ended(self: &Rc<Self>) {
         if self.stage.get() != Stage::Closing {
+            return;
+        }
+        if self.cut.get() {
+            self.settle_hooks();
+            self.bev.close_with_reset();
             return;
         }
         // After a FIN nothing can come that would be answered with a reset.

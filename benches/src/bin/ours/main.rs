@@ -1,13 +1,17 @@
-//! Our side of `dispatch`, `timers` and `posts`: the work of one run, figures on standard output.
+//! Our side of `dispatch`, `timers`, `posts`, `streams` and `throughput`: the work of one run, figures on standard output.
 //!
 //! A program of its own, because the one that drives the measurements counts its allocations, which costs time.
 //!
 //!     ours dispatch PAIRS ACTIVE WRITES pass|stay events|tokens
 //!     ours timers COUNT random|one timers|tokens
 //!     ours posts MESSAGES mailbox|closures
+//!     ours streams LOW HIGH objects|closures
+//!     ours throughput pair|proxy MIB BLOCK_KIB
 
 mod dispatch;
 mod posts;
+mod streams;
+mod throughput;
 mod timers;
 
 use std::error::Error;
@@ -15,13 +19,15 @@ use std::process::ExitCode;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-const USAGE: &str = "usage: ours dispatch|timers|posts ARGUMENTS";
+const USAGE: &str = "usage: ours dispatch|timers|posts|streams|throughput ARGUMENTS";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let outcome = match args[..] {
         ["dispatch", ref rest @ ..] => dispatch::run(rest),
+        ["streams", ref rest @ ..] => streams::run(rest),
+        ["throughput", ref rest @ ..] => throughput::run(rest),
         ["timers", ref rest @ ..] => timers::run(rest),
         ["posts", ref rest @ ..] => posts::run(rest),
         _ => Err(USAGE.into()),

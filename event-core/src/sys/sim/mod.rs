@@ -14,9 +14,11 @@ mod watch;
 mod world;
 
 use std::cell::Cell;
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::os::fd::RawFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -37,6 +39,9 @@ pub(crate) use world::{ObjId, World};
 
 /// Pieces that one `sendv` takes.
 const MAX_PIECES: usize = 64;
+
+/// Bytes that one `sendfile` takes: as much as a socket's buffer may have room for.
+const MAX_FROM_FILE: usize = 256 * 1024;
 
 /// The highest signal number of Linux (`SIGRTMAX`).
 const MAX_SIGNAL: i32 = 64;
@@ -154,6 +159,16 @@ impl Sys for Sim {
         })
     }
 
+    fn sendfile(&self, fd: RawFd, file: &File, offset: u64, max: usize) -> io::Result<usize> {
+        // Files are real: only what becomes of their bytes is simulated.
+        let mut bytes = vec![0; max.min(MAX_FROM_FILE)];
+        let n = file.read_at(&mut bytes, offset)?;
+        self.call(Call::Sendfile, |state| {
+            let id = state.file_of(fd)?;
+            state.send(id, &[IoSlice::new(&bytes[..n])], By::Program)
+        })
+    }
+
     fn listen(&self, address: &Address, options: &ListenOptions) -> io::Result<RawFd> {
         self.call(Call::Listen, |state| {
             state.fds.check_limit()?;
@@ -190,6 +205,13 @@ impl Sys for Sim {
         self.call(Call::Shutdown, |state| {
             let id = state.file_of(fd)?;
             state.shutdown(id, how)
+        })
+    }
+
+    fn reset_on_close(&self, fd: RawFd) -> io::Result<()> {
+        self.call(Call::Linger, |state| {
+            let id = state.file_of(fd)?;
+            state.reset_on_close(id)
         })
     }
 

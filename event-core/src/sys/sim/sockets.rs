@@ -439,6 +439,7 @@ impl State {
     /// Closes what nothing refers to any more; `abort` has a TCP stream reset, as SO_LINGER with 0 does.
     pub(super) fn dispose(&mut self, id: ObjId, abort: bool) {
         if let Some(stream) = self.live(id) {
+            let abort = abort || (stream.resets && stream.kind == Kind::Tcp);
             let unread = !stream.input.is_empty() || abort;
             let (kind, phase, write_shut, peer) = (stream.kind, stream.phase, stream.write_shut, stream.peer);
             match (kind, phase) {
@@ -572,6 +573,16 @@ impl State {
 
     pub(crate) fn is_connected(&mut self, id: ObjId) -> bool {
         self.live(id).is_some_and(|stream| stream.phase == Phase::Open)
+    }
+
+    /// Has the end `id` reset its connection when it is closed.
+    pub(crate) fn reset_on_close(&mut self, id: ObjId) -> io::Result<()> {
+        let stream = self.stream(id)?;
+        if !stream.is_socket() {
+            return Err(errno(libc::ENOTSOCK));
+        }
+        stream.resets = true;
+        Ok(())
     }
 
     /// Closes the test's end `id` with a reset.

@@ -60,6 +60,8 @@ pub(super) struct Stream {
     pub(super) error: Option<i32>,
     /// A reset came; unlike `error` it stays.
     pub(super) was_reset: bool,
+    /// `SO_LINGER` of 0: its close is a reset.
+    pub(super) resets: bool,
     pub(super) local: Address,
     pub(super) remote: Address,
 }
@@ -86,6 +88,7 @@ impl Stream {
             write_shut: false,
             error: None,
             was_reset: false,
+            resets: false,
             local,
             remote,
         }

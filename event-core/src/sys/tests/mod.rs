@@ -1,5 +1,6 @@
 //! What every backend has to do, on real pipes and sockets: written once, run on each.
 
+mod files;
 mod processes;
 mod readiness;
 mod signals;
@@ -8,7 +9,7 @@ mod streams;
 use std::cell::Cell;
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::Command;
+use std::process::{self, Command};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 use std::{env, fs};

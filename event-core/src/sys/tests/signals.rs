@@ -294,6 +294,11 @@ fn write_to_nobody() {
         assert_eq!(kind.get(), FdKind::File);
         epipe(sys.send(writer.as_raw_fd(), &kind, b"x"));
         epipe(sys.sendv(writer.as_raw_fd(), &kind, &pieces));
+        if cfg!(target_os = "linux") {
+            let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+            epipe(sys.sendfile(a.as_raw_fd(), &file, 0, 10));
+            epipe(sys.sendfile(writer.as_raw_fd(), &file, 0, 10));
+        }
     });
 }
 

@@ -1,0 +1,117 @@
+//! How a stream ends: at once, after its output, one way, both ways.
+
+use std::net::Shutdown;
+use std::rc::Rc;
+
+use super::buffers::Side;
+use super::inner::Inner;
+use super::state::{Due, State};
+
+impl Inner {
+    pub(super) fn close_after_flush(self: &Rc<Self>) {
+        if self.is_freed() {
+            return;
+        }
+        let failed = self.due.get().intersects(Due::WRITE_ERROR | Due::ERROR);
+        if self.is_flushed() || failed || !self.has(State::WRITE_ENABLED) || self.has(State::DETACHED) {
+            self.free();
+        } else {
+            self.set(State::CLOSE_AFTER_FLUSH, true);
+            self.output_changed();
+            self.update();
+        }
+    }
+
+    /// Frees the stream so that the peer is told of a reset.
+    pub(super) fn close_with_reset(&self) {
+        if self.is_freed() {
+            return;
+        }
+        if self.has(State::PAIR) {
+            self.reset_partner();
+        } else if self.fd.get() >= 0 && self.has(State::OWNS_FD | State::TRANSPORT) {
+            // Refused by what knows no resets, which is then closed in the usual way.
+            let _ = self.handle.sys().reset_on_close(self.fd.get());
+        }
+        self.free();
+    }
+
+    pub(super) fn shutdown_write(self: &Rc<Self>) {
+        if self.is_freed() || self.has(State::WRITE_SHUT) {
+            return;
+        }
+        if self.is_flushed() && !self.has(State::CONNECTING) {
+            self.shutdown_now();
+            self.free_if_over();
+        } else {
+            self.set(State::SHUTDOWN_AFTER_FLUSH, true);
+        }
+    }
+
+    pub(super) fn shutdown_now(self: &Rc<Self>) {
+        self.set(State::WRITE_SHUT, true);
+        self.set(State::SHUTDOWN_AFTER_FLUSH, false);
+        if self.has(State::PAIR) {
+            self.end_partner(false);
+        } else if self.has(State::TRANSPORT) {
+            let _ = self.with_transport(|transport| transport.shutdown(Shutdown::Write));
+        } else if self.fd.get() >= 0 {
+            // ENOTCONN: the peer is gone, and reading will say so.
+            let shut = self.handle.sys().shutdown(self.fd.get(), Shutdown::Write);
+            let is_file = shut.is_err_and(|error| error.raw_os_error() == Some(libc::ENOTSOCK));
+            if is_file && !self.has(State::READ_ENABLED) {
+                // A pipe that is only written to ends by being closed.
+                self.set(State::EOF, true);
+            }
+        }
+    }
+
+    /// Everything is sent: what was to happen then happens, once the callbacks know.
+    pub(super) fn finish_if_flushed(self: &Rc<Self>) {
+        if self.is_freed() || !self.due.get().is_empty() {
+            return;
+        }
+        if self.is_flushed() {
+            if self.has(State::CLOSE_AFTER_FLUSH) {
+                self.free();
+                return;
+            }
+            if self.has(State::SHUTDOWN_AFTER_FLUSH) && !self.has(State::CONNECTING) {
+                self.shutdown_now();
+            }
+        }
+        self.free_if_over();
+    }
+
+    /// Both directions have ended, and the callbacks know it.
+    pub(super) fn free_if_over(&self) {
+        if self.has(State::EOF)
+            && self.has(State::WRITE_SHUT)
+            && !self.has(State::IN_STEP)
+            && self.due.get().is_empty()
+        {
+            self.free();
+        }
+    }
+
+    /// Frees the stream. What drops, drops here, last, with nothing borrowed.
+    pub(super) fn free(&self) {
+        if self.is_freed() {
+            return;
+        }
+        self.set(State::FREED, true);
+        let slot = self.handle.remove_slot(self.id.get().0);
+        if self.has(State::PAIR) {
+            self.end_partner(true);
+        }
+        let fd = self.fd.replace(-1);
+        let transport = self.rare_if(|rare| rare.transport.take()).flatten();
+        let closures = (self.take_closures(), self.rare_if(|rare| rare.changes.take()));
+        let callbacks = self.callbacks.take();
+        let buffers = (self.take(Side::Input), self.take(Side::Output));
+        if fd >= 0 && self.has(State::OWNS_FD) {
+            self.handle.sys().close(fd);
+        }
+        drop((slot, transport, closures, callbacks, buffers));
+    }
+}

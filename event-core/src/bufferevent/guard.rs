@@ -1,0 +1,85 @@
+//! Owners of a stream, and of one of its buffers, for a while.
+
+use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
+
+use super::BufferEvent;
+use super::buffers::Side;
+use super::inner::Inner;
+use super::state::State;
+use crate::buffer::Buffer;
+
+/// A stream that is freed when this is dropped.
+#[derive(Debug)]
+#[must_use = "dropping it frees the stream"]
+pub struct Scoped {
+    pub(super) stream: BufferEvent,
+}
+
+impl Deref for Scoped {
+    type Target = BufferEvent;
+
+    fn deref(&self) -> &BufferEvent {
+        &self.stream
+    }
+}
+
+impl Drop for Scoped {
+    fn drop(&mut self) {
+        self.stream.free();
+    }
+}
+
+/// A stream's input or output, taken out for use and put back when this is dropped.
+#[derive(Debug)]
+pub struct BufferGuard {
+    inner: Rc<Inner>,
+    buffer: Buffer,
+    side: Side,
+    before: usize,
+    /// Whether this is who took the output out of its cell.
+    first: bool,
+}
+
+impl BufferGuard {
+    pub(super) fn take(inner: &Rc<Inner>, side: Side) -> BufferGuard {
+        let first = inner.take_out(side);
+        let buffer = inner.take(side);
+        BufferGuard { inner: inner.clone(), before: buffer.len(), buffer, side, first }
+    }
+}
+
+impl Deref for BufferGuard {
+    type Target = Buffer;
+
+    fn deref(&self) -> &Buffer {
+        &self.buffer
+    }
+}
+
+impl DerefMut for BufferGuard {
+    fn deref_mut(&mut self) -> &mut Buffer {
+        &mut self.buffer
+    }
+}
+
+impl Drop for BufferGuard {
+    fn drop(&mut self) {
+        let buffer = std::mem::take(&mut self.buffer);
+        let after = buffer.len();
+        let grown = self.before == 0 && after > 0;
+        self.inner.put_back(self.side, buffer);
+        if self.first {
+            self.inner.set(State::OUTPUT_OUT, false);
+        }
+        self.inner.note_change(self.side, self.before, after);
+        if self.side == Side::Input {
+            self.inner.input_changed();
+        } else {
+            if grown {
+                self.inner.touch_write();
+            }
+            self.inner.output_changed();
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Timers by the hundred in one callback: they share readings of the clock, and what is a timer and nothing else takes a
+//! short way. Neither may show.
+
+// Everything here is part of a test.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use event_core::{EventBase, EventCount, LoopEnd, Ready, Timer};
+use tests::{Bed, Log, each_backend, each_seed};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// The same from run to run.
+fn numbers(mut state: u64) -> impl FnMut(u64) -> u64 {
+    move |bound| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % bound
+    }
+}
+
+/// So many timers, each of which notes its number and what the loop's time is.
+fn crowd(base: &EventBase, count: usize) -> (Rc<Vec<Timer>>, Log<(usize, Duration)>) {
+    let log = Log::new();
+    let timer = |n| {
+        let log = log.clone();
+        Timer::new(base, move |timer| log.push((n, timer.handle().elapsed()))).unwrap()
+    };
+    (Rc::new((0..count).map(timer).collect()), log)
+}
+
+/// Runs this in a callback, and breaks the loop.
+fn in_callback(base: &mut EventBase, work: impl FnOnce() + 'static) {
+    let handle = base.handle();
+    base.once(-1, event_core::What::empty(), None, move |_| {
+        work();
+        handle.loopbreak().unwrap();
+    })
+    .unwrap();
+    assert_eq!(base.dispatch().unwrap(), LoopEnd::Break);
+}
+
+#[test]
+fn of_many_timers_that_a_callback_arms_none_is_early_and_few_share_a_reading() {
+    each_seed(|bed| {
+        let mut base = bed.base();
+        let sim = bed.sim().unwrap().clone();
+        let (timers, log) = crowd(&base, 101);
+        let armed = Log::new();
+        let (sink, world, crowd) = (armed.clone(), sim.clone(), timers.clone());
+        in_callback(&mut base, move || {
+            for timer in crowd.iter() {
+                sink.push(world.elapsed());
+                timer.add(500 * MS).unwrap();
+                world.advance(MS);
+            }
+            world.advance(100 * MS);
+        });
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        let (armed, fired) = (armed.take(), log.take());
+        assert!(fired.iter().map(|entry| entry.0).eq(0..101), "in the order of arming");
+        for &(n, at) in &fired {
+            let late = at.checked_sub(armed[n] + 500 * MS).expect("none is early");
+            let most = match n {
+                0..16 => Duration::ZERO,
+                // Eight share the reading of the last of them; what is left when the callback ends, that of its end.
+                16..96 => 7 * MS,
+                _ => 105 * MS,
+            };
+            assert!(late <= most, "{n} is late by {late:?}");
+        }
+    });
+}
+
+#[test]
+fn a_deadline_is_known_as_soon_as_somebody_asks() {
+    each_seed(|bed| {
+        let mut base = bed.base();
+        let sim = bed.sim().unwrap().clone();
+        let (timers, log) = crowd(&base, 40);
+        let (crowd, handle) = (timers.clone(), base.handle());
+        in_callback(&mut base, move || {
+            for timer in crowd.iter() {
+                timer.add(5 * MS).unwrap();
+                assert_eq!(timer.pending(), Ready::TIMEOUT);
+                let left = timer.info().unwrap().deadline.unwrap() - handle.clock_origin();
+                assert_eq!(left, sim.elapsed() + 5 * MS);
+                assert!(handle.next_deadline().unwrap() <= timer.deadline().unwrap());
+                sim.advance(MS);
+            }
+            assert_eq!(handle.stats().timers, 40);
+        });
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert!(log.take().iter().map(|entry| entry.0).eq(0..40));
+    });
+}
+
+#[test]
+fn what_a_callback_arms_and_takes_back_neither_fires_nor_keeps_the_loop() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (timers, log) = crowd(&base, 30);
+        let crowd = timers.clone();
+        in_callback(&mut base, move || {
+            crowd.iter().for_each(|timer| timer.add(3600 * 1000 * MS).unwrap());
+            // Armed twice, and the last of them stands with what shares a reading.
+            crowd[29].add(MS).unwrap();
+            crowd.iter().take(29).for_each(|timer| timer.del().unwrap());
+            assert_eq!(crowd[28].pending(), Ready::empty());
+        });
+        assert_eq!(base.num_events(EventCount::ADDED), 1);
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert!(log.take().iter().map(|entry| entry.0).eq([29]));
+        assert_eq!(base.num_events(EventCount::all()), 0);
+    });
+}
+
+#[test]
+fn zero_timers_that_arm_themselves_and_others_wait_a_turn_each() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (timers, log) = crowd(&base, 50);
+        let crowd = timers.clone();
+        let turns = Rc::new(RefCell::new(0));
+        let count = turns.clone();
+        let first = Timer::new(&base, move |first| {
+            *count.borrow_mut() += 1;
+            if *count.borrow() == 1 {
+                crowd.iter().for_each(|timer| timer.add(Duration::ZERO).unwrap());
+            }
+            if *count.borrow() <= 2 {
+                first.add(Duration::ZERO).unwrap();
+            }
+        })
+        .unwrap();
+        first.add(Duration::ZERO).unwrap();
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert_eq!(*turns.borrow(), 3);
+        assert!(log.take().iter().map(|entry| entry.0).eq(0..50));
+    });
+}
+
+#[test]
+fn thousands_of_timers_fire_in_the_order_of_their_deadlines_and_of_arming() {
+    each_seed(|bed| {
+        let mut base = bed.base();
+        let (timers, log) = crowd(&base, 3_000);
+        let mut next = numbers(bed.seed());
+        let mut model: Vec<(Duration, usize)> = Vec::new();
+        let start = base.elapsed();
+        for step in 0..8_000 {
+            let n = if step < 3_000 { step } else { next(3_000) as usize };
+            model.retain(|entry| entry.1 != n);
+            if step >= 3_000 && next(3) == 0 {
+                timers[n].del().unwrap();
+            } else {
+                // Many are equal.
+                let after = MS * (1 + next(if n % 2 == 0 { 500 } else { 100_000 }) as u32);
+                timers[n].add(after).unwrap();
+                model.push((start + after, n));
+            }
+        }
+        model.sort_by_key(|entry| entry.0);
+        assert_eq!(base.stats().timers, model.len());
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        let expected: Vec<_> = model.iter().map(|&(deadline, n)| (n, deadline)).collect();
+        assert_eq!(log.take(), expected);
+    });
+}
+
+/// What a loop does that is asked at random for everything that a timer can be asked. Where events are counted no slot
+/// takes the short way.
+fn story(bed: &Bed, number: u64, counted: bool) -> Vec<String> {
+    let mut base = bed.base();
+    if counted {
+        base.max_events(EventCount::ADDED, false);
+    }
+    let (log, start) = (Log::new(), base.elapsed());
+    let timers: Rc<RefCell<Vec<Timer>>> = Rc::default();
+    let next = Rc::new(RefCell::new(numbers(number)));
+    let left = Rc::new(Cell::new(0));
+    for n in 0..40_usize {
+        let (log, all, next, left) = (log.clone(), timers.clone(), next.clone(), left.clone());
+        let timer = Timer::new(&base, move |timer| {
+            let handle = timer.handle();
+            log.push(format!("{n} at {:?}", handle.elapsed() - start));
+            if left.get() == 0 {
+                return;
+            }
+            left.set(left.get() - 1);
+            let mut next = next.borrow_mut();
+            for _ in 0..80 {
+                let of = next(40) as usize;
+                let all = all.borrow();
+                let Some(it) = all.get(of) else { continue };
+                match next(16) {
+                    0 => it.activate(Ready::TIMEOUT).unwrap(),
+                    1 => it.activate_now(Ready::TIMEOUT).unwrap(),
+                    2 => it.set_background(next(2) == 0).unwrap(),
+                    3 => handle.add(it.id(), None).unwrap(),
+                    4 => handle.remove_timer(it.id()).unwrap(),
+                    5 => log.push(format!("{:?}", it.info().map(|info| (info.pending, info.is_active)))),
+                    6 => log.push(format!("{}", handle.num_events(EventCount::all()))),
+                    7..10 => it.del().unwrap(),
+                    _ => it.add(MS * next(20) as u32).unwrap(),
+                }
+            }
+        })
+        .unwrap();
+        timers.borrow_mut().push(timer);
+    }
+    for round in 0..60 {
+        left.set(5);
+        let n = next.borrow_mut()(40) as usize;
+        {
+            let timers = timers.borrow();
+            timers[n % timers.len()].add(MS).unwrap();
+        }
+        let end = base.dispatch().unwrap();
+        log.push(format!("round {round}: {end:?}, {}", base.num_events(EventCount::all())));
+        let freed = timers.borrow_mut().pop();
+        drop(freed);
+        if timers.borrow().len() < 30 {
+            break;
+        }
+    }
+    log.take()
+}
+
+#[test]
+fn a_timer_that_takes_the_short_way_does_what_any_other_does() {
+    each_seed(|bed| {
+        for number in 0..5 {
+            let number = 5 * bed.seed() + number;
+            assert_eq!(story(bed, number, false), story(bed, number, true), "story {number}");
+        }
+    });
+}
