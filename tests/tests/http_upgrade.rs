@@ -280,3 +280,34 @@ fn a_stream_that_was_handed_over_keeps_its_own_time_and_end() {
         assert!(events.borrow()[0].contains(StreamEvent::EOF));
     });
 }
+
+#[test]
+fn an_end_that_came_with_the_offer_is_told_to_who_gets_the_stream() {
+    each_web(|web| {
+        let kept = web.keep();
+        let events: Rc<RefCell<Vec<&str>>> = Rc::default();
+        let sink = events.clone();
+        let client = web.client();
+        client.write(format!("{OFFER}raw").as_bytes());
+        client.finish();
+        web.bed.run_until(&mut web.base, || kept.borrow().len() == 1);
+        let request = kept.borrow_mut().remove(0);
+        request
+            .upgrade(move |stream| {
+                let (read, ended) = (sink.clone(), sink);
+                stream.set_read_cb(move |stream| {
+                    let len = stream.read_buffer().len();
+                    read.borrow_mut().push(if len == 3 { "read" } else { "nothing" });
+                    stream.write("bye").unwrap();
+                });
+                stream.set_event_cb(move |stream, event| {
+                    ended.borrow_mut().push(if event.contains(StreamEvent::EOF) { "end" } else { "other" });
+                    stream.close_after_flush();
+                });
+            })
+            .unwrap();
+        web.until(&client, |_, ended| ended);
+        assert_eq!(client.text(), format!("{SWITCHED}bye"));
+        assert_eq!(events.borrow()[..2], ["read", "end"]);
+    });
+}

@@ -196,15 +196,21 @@ impl Connection {
         let to = {
             let core = self.core.borrow();
             let exchange = core.exchange(seq).ok_or(Caller::LateReply)?;
-            (exchange.state == State::Waiting).then_some(exchange.to)
+            match exchange.state {
+                State::Waiting => Some(exchange.to),
+                State::Streaming(_) => None,
+                State::Done => return Err(Caller::ReplyEnded.into()),
+            }
         };
-        if let Some(to) = to {
-            self.append(seq, HEAD_ROOM, |out| {
-                self.server.with_date(|date| encode::error_reply(out, to.asked, error, date));
-            })?;
-            let delivery = Delivery { mode: Mode::Nothing, close: true };
-            self.core.borrow_mut().start_reply(seq, delivery, self.server.handle.elapsed())?;
-        }
+        let Some(to) = to else {
+            self.reply_abandoned(seq);
+            return Ok(());
+        };
+        self.append(seq, HEAD_ROOM, |out| {
+            self.server.with_date(|date| encode::error_reply(out, to.asked, error, date));
+        })?;
+        let delivery = Delivery { mode: Mode::Nothing, close: true };
+        self.core.borrow_mut().start_reply(seq, delivery, self.server.handle.elapsed())?;
         self.finish(seq)
     }
 

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use event_core::{Address, Buffer, BufferEvent, Callbacks, Direction, StreamEvent};
 
-use crate::conn::{Conn, Eof, Linger, Seq, Turn};
+use crate::conn::{Conn, Eof, Linger, Seq, State, Turn};
+use crate::encode::Mode;
 use crate::error::{Caller, Error, Ours};
 use crate::head::{Headers, RequestHead};
 use crate::server::{BodyDue, BodyState, Completion, Gone, Hook, Inner};
@@ -337,9 +338,8 @@ impl Connection {
             }
             // It has what it waited for.
             Stage::Lingering => self.free(),
-            // Nobody would be told that it has ended, and a protocol of which the client has sent all before it began is
-            // none.
-            Stage::Upgrading => return self.reset(),
+            // Whoever gets the stream is told.
+            Stage::Upgrading => {}
             Stage::Closed | Stage::ServerGone | Stage::Upgraded => {}
         }
         self.arm();
@@ -420,7 +420,21 @@ impl Connection {
     /// Frees the stream; what has left before has left.
     fn free(&self) {
         self.settle_hooks();
-        self.bev.free();
+        self.free_stream();
+    }
+
+    /// An answer that is cut off here must not look whole: to who reads up to the end, an end is as good as another.
+    fn free_stream(&self) {
+        let is_cut = {
+            let core = self.core.borrow();
+            let front = core.front().and_then(|seq| core.exchange(seq));
+            front.is_some_and(|exchange| exchange.state == State::Streaming(Mode::UntilClose))
+        };
+        if is_cut || self.cut.get() || self.bev.pending_output() > 0 {
+            self.bev.close_with_reset();
+        } else {
+            self.bev.free();
+        }
     }
 
     /// Closes now.
@@ -429,7 +443,7 @@ impl Connection {
         let stage = if server_gone { Stage::ServerGone } else { Stage::Closed };
         self.set_over(stage);
         // First: what drops after it is the program's, and may panic.
-        self.bev.free();
+        self.free_stream();
         self.over(stage);
     }
 

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use event_core::{BufferEvent, Direction};
+use event_core::{BufferEvent, Direction, StreamEvent};
 
 use super::answer::{HEAD_ROOM, STREAM_MAX};
 use super::{Connection, Stage};
@@ -73,6 +73,9 @@ impl Connection {
         }
         if self.bev.pending_input() > 0 {
             let _ = self.bev.trigger(Direction::READ);
+        }
+        if self.finished.get() {
+            let _ = self.bev.trigger_event(StreamEvent::EOF | StreamEvent::READING);
         }
     }
 }
