@@ -23,6 +23,7 @@ pub enum BodyEvent {
     End(Headers),
     /// No more of it will come: the client has left (`is_client_gone`), was too slow or sent too much (the error's
     /// `status` is its answer), or the server is gone.
+    #[doc(alias = "evhttp_request_set_error_cb")]
     Failed(Error),
 }
 
