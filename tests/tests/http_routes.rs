@@ -127,6 +127,7 @@ fn routes_that_nobody_would_reach_are_refused() {
             let refused = server.route(Method::GET, text, say(""));
             assert!(refused.is_err_and(|error| error.is_invalid_argument()), "{text}");
         }
+        assert!(server.route(MethodSet::empty(), "/none", say("")).is_err_and(|error| error.is_caller()));
         // A brace is an ordinary byte to set_cb.
         server.set_cb("/{id}/x", say("brace")).unwrap();
         assert_eq!(ask(web, "GET /%7Bid%7D/x", "a").1, "brace");

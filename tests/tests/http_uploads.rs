@@ -573,3 +573,83 @@ fn a_connection_has_as_many_requests_as_the_limit_says() {
         assert_eq!((text.matches(PAGE).count(), text.matches("Connection: close").count()), (2, 1));
     });
 }
+
+#[test]
+fn the_rest_of_a_body_may_go_to_another_callback() {
+    each_web(|web| {
+        let log = Log::default();
+        let sink = log.clone();
+        let alive = Rc::new(());
+        let held = alive.clone();
+        web.server
+            .route_early(all(), "/up", move |req| {
+                let (sink, held) = (sink.clone(), held.clone());
+                req.stream_body(None, move |body, event| {
+                    let _ = &held;
+                    assert!(matches!(event, BodyEvent::Data(_)), "{event:?}");
+                    sink.borrow_mut().push("first".into());
+                    body.pause();
+                    if let Some(req) = body.take_request() {
+                        req.stream_body(None, log_body(&sink));
+                    }
+                });
+            })
+            .unwrap();
+        let client = web.client();
+        client.write(format!("{HEAD}01234").as_bytes());
+        web.bed.run_until(&mut web.base, || !log.borrow().is_empty());
+        assert_eq!(Rc::strong_count(&alive), 2, "the old callback is dropped");
+        assert!(web.ask(&client, b"56789", 1).ends_with("got 5"));
+        assert_eq!(log.take(), ["first", "data 56789", "end {}"]);
+    });
+}
+
+#[test]
+fn a_hook_that_gives_back_another_request_mixes_nothing_up() {
+    each_web(|web| {
+        let kept: Rc<RefCell<Vec<Request>>> = Rc::default();
+        let sink = kept.clone();
+        web.server.set_header_cb(move |req| {
+            let old = sink.borrow_mut().pop();
+            sink.borrow_mut().push(req);
+            old
+        });
+        web.page();
+        let first = web.client();
+        first.write(HEAD.as_bytes());
+        web.bed.run_until(&mut web.base, || kept.borrow().len() == 1);
+        let second = web.client();
+        second.write(format!("{HEAD}0123456789").as_bytes());
+        web.until(&first, |_, ended| ended);
+        assert!(first.text().starts_with("HTTP/1.1 500 "));
+        assert_eq!(web.settle(&second), "");
+        kept.borrow_mut().remove(0).send_reply(200, None, PAGE).unwrap();
+        web.until(&second, |_, ended| ended);
+        assert!(second.text().ends_with(PAGE));
+    });
+}
+
+#[test]
+fn a_graceful_stop_lets_streamed_uploads_finish_and_closes_what_is_left_at_its_deadline() {
+    each_web(|web| {
+        let log = streamed(web, None);
+        let client = web.client();
+        client.write(format!("{HEAD}01234").as_bytes());
+        web.bed.run_until(&mut web.base, || !log.borrow().is_empty());
+        web.server.shutdown(Duration::from_secs(10));
+        client.write(b"56789");
+        web.until(&client, |_, ended| ended);
+        assert!(client.text().ends_with("got 10") && client.text().contains("Connection: close\r\n"));
+        assert_eq!(log.take(), ["data 0123456789", "end {}"]);
+    });
+    each_web(|web| {
+        let log = streamed(web, None);
+        let client = web.client();
+        client.write(format!("{HEAD}01234").as_bytes());
+        web.bed.run_until(&mut web.base, || !log.borrow().is_empty());
+        web.server.shutdown(Duration::ZERO);
+        web.until(&client, |_, ended| ended);
+        web.settle_all();
+        assert_eq!(log.take(), ["data 01234", "failed the client left before the reply"]);
+    });
+}

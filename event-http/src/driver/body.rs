@@ -29,7 +29,7 @@ impl Connection {
             drop(held);
             return None;
         };
-        if let Some(request) = held {
+        if let Some(request) = held.filter(|request| request.is(self, seq)) {
             incoming.early()?.state = Some(BodyState::held(request));
         }
         Some(incoming)
@@ -59,9 +59,10 @@ impl Connection {
         self.extra(|extra| extra.incoming = Some(incoming));
         state.data(piece);
         let mut incoming = self.take_incoming()?;
-        if state.is_over() {
+        let early = incoming.early()?;
+        if state.is_over() && early.state.as_ref().is_some_and(|now| Rc::ptr_eq(now, &state)) {
             // It panicked.
-            incoming.early()?.state = None;
+            early.state = None;
         }
         Some(incoming)
     }
@@ -84,20 +85,19 @@ impl Connection {
         }
     }
 
-    /// Where the body of `seq` goes; false if it is not awaited any more, or somebody has it.
+    /// Where the body of `seq` goes from now on; false if it is not awaited any more.
     pub(crate) fn stream_body(self: &Rc<Self>, seq: Seq, state: &Rc<BodyState>) -> bool {
-        let taken = self.with_early(seq, |early| {
-            let is_free = early.state.is_none();
-            early.state.get_or_insert_with(|| state.clone());
-            is_free
-        });
-        let taken = taken.unwrap_or(false);
-        if taken {
+        let taken = self.with_early(seq, |early| early.state.replace(state.clone()));
+        let is_taken = taken.is_some();
+        if let Some(old) = taken.flatten() {
+            old.close();
+        }
+        if is_taken {
             // The program's time begins when the body is whole.
             self.forget_handed(seq);
             self.resume_body(seq);
         }
-        taken
+        is_taken
     }
 
     /// The program wants more of the body of `seq`.

@@ -224,7 +224,8 @@ impl Request {
     ///
     /// It is meant for requests that are handed out before their bodies: by [`Server::route_early`] or
     /// [`Server::set_header_cb`]. A client that waits for `100 Continue` is told to go on. One whose body was read
-    /// already gets it in one piece. The callback runs from the loop, never in this call. If it panics, the request is
+    /// already gets it in one piece. Called again for a request that was taken out, it sends what is still to come to the new
+    /// callback and drops the old one. Whoever pauses the reader keeps a handle to resume it. The callback runs from the loop, never in this call. If it panics, the request is
     /// answered 500.
     ///
     /// [`Server::route_early`]: crate::Server::route_early

@@ -296,6 +296,11 @@ impl Request {
         self.answered = true;
     }
 
+    /// Whether it is that one: a program may give back another.
+    pub(crate) fn is(&self, connection: &Rc<Connection>, seq: Seq) -> bool {
+        self.seq == seq && Rc::ptr_eq(&self.connection, connection)
+    }
+
     pub(crate) fn seq(&self) -> Seq {
         self.seq
     }

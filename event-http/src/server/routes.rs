@@ -100,6 +100,9 @@ impl Slot {
             None if self.any.is_some() => return Err(handler),
             None => self.any = Some(handler),
             Some(methods) => {
+                if methods.is_empty() {
+                    return Err(handler);
+                }
                 let taken = |method| self.by_method.iter().any(|(taken, _)| taken.contains(method));
                 if methods.iter().any(taken) {
                     return Err(handler);

@@ -51,8 +51,8 @@ impl Server {
     /// files must refuse `..` itself.
     ///
     /// # Errors
-    /// - `is_caller` if it is no pattern; if one of the methods has a handler there already; or if the same pattern was
-    ///   set with other names.
+    /// - `is_caller` if it is no pattern; if there are no methods, or one of them has a handler there already; or if the
+    ///   same pattern was set with other names.
     /// - `is_server_gone`.
     ///
     /// ```
