@@ -419,3 +419,20 @@ fn a_thread_answers_with_an_error_page() {
         assert!(token.send_error(100, None).is_err_and(|error| error.is_invalid_argument()));
     });
 }
+
+#[test]
+fn a_thread_sends_interim_answers_before_its_answer() {
+    each_web(|web| {
+        let (client, token) = out(web);
+        let mut links = event_http::Headers::new();
+        links.add("Link", "</a>").unwrap();
+        assert!(token.send_interim(200, links.clone()).is_err_and(|error| error.is_invalid_argument()));
+        token.send_interim(102, event_http::Headers::new()).unwrap();
+        token.send_interim(103, links).unwrap();
+        token.send_reply(200, None, PAGE).unwrap();
+        web.until(&client, |got, _| got.ends_with(PAGE.as_bytes()));
+        let early =
+            "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 ";
+        assert!(client.text().starts_with(early), "{}", client.text());
+    });
+}

@@ -217,8 +217,8 @@ fn a_program_writes_the_pages_of_errors() {
             wanted.get()
         });
         web.server.set_cb("/oops", |req| req.send_error(500, "Oops")).unwrap();
-        web.server.set_cb("/drop", |req| drop(req)).unwrap();
-        web.server.route(event_http::Method::PUT, "/put", |req| drop(req)).unwrap();
+        web.server.set_cb("/drop", drop::<Request>).unwrap();
+        web.server.route(event_http::Method::PUT, "/put", drop::<Request>).unwrap();
         for (request, status, page) in [
             ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", 404, "sorry: 404 None"),
             ("GET /oops HTTP/1.1\r\nHost: a\r\n\r\n", 500, "sorry: 500 Some(\"Oops\")"),

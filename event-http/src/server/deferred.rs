@@ -12,6 +12,7 @@ use crate::error::{Caller, Error, Ours};
 use crate::head::Headers;
 use crate::server::flow::Flow;
 use crate::server::request::check_status;
+use crate::server::upgrade::check_interim;
 use crate::server::{Hook, Inner, Reply, Request, guarded};
 
 /// What a token's holder asks for.
@@ -20,6 +21,7 @@ enum Message {
     Dropped(u64),
     End(u64, Headers),
     Error { ticket: u64, status: u16, reason: Option<Box<str>> },
+    Interim { ticket: u64, status: u16, headers: Headers },
     Reply { ticket: u64, status: u16, reason: Option<Box<str>>, headers: Headers, body: Buffer },
     Start { ticket: u64, status: u16, reason: Option<Box<str>>, headers: Headers },
 }
@@ -140,6 +142,17 @@ impl Deferred {
     /// Whether the client has left, as far as the loop knew a moment ago: an answer would go nowhere.
     pub fn is_gone(&self) -> bool {
         self.ticket.as_ref().is_none_or(|ticket| ticket.flow.is_gone())
+    }
+
+    /// Sends an interim answer; see [`Request::send_interim`].
+    ///
+    /// # Errors
+    /// - `is_invalid_argument` if the status is not 100 to 199, or 101.
+    /// - `is_client_gone` or `is_server_gone` if that is known already.
+    pub fn send_interim(&self, status: u16, headers: Headers) -> Result<(), Error> {
+        check_interim(status)?;
+        let Some(ticket) = &self.ticket else { return Ok(()) };
+        ticket.send(Message::Interim { ticket: ticket.number, status, headers })
     }
 
     /// Answers with a whole body; see [`Request::send_reply`]. The loop sends it in its next turn.
@@ -332,6 +345,14 @@ fn receive(server: &Inner, message: Message) {
             if let Some(Parked::Request(mut request, _)) = take(ticket) {
                 *request.reply_headers() = headers;
                 note(request.send_reply(status, reason.as_deref(), body));
+            }
+        }
+        Message::Interim { ticket, status, headers } => {
+            if let Some(Parked::Request(request, flow)) = take(ticket) {
+                note(request.send_interim(status, &headers));
+                if !server.is_gone() {
+                    server.desk.borrow_mut().parked.insert(ticket, Parked::Request(request, flow));
+                }
             }
         }
         Message::Error { ticket, status, reason } => {

@@ -17,9 +17,7 @@ impl Request {
     /// - `is_invalid_argument` if the status is not 100 to 199, or 101, which is [`upgrade`](Self::upgrade)'s.
     /// - `is_client_gone`, `is_server_gone`.
     pub fn send_interim(&self, status: u16, headers: &Headers) -> Result<(), Error> {
-        if !(100..200).contains(&status) || status == 101 {
-            return Err(Caller::Status.into());
-        }
+        check_interim(status)?;
         self.connection().interim(self.seq(), status, headers)
     }
 
@@ -72,4 +70,9 @@ impl Request {
         }
         upgraded
     }
+}
+
+/// Whether a status can be that of an interim answer.
+pub(crate) fn check_interim(status: u16) -> Result<(), Error> {
+    if (100..200).contains(&status) && status != 101 { Ok(()) } else { Err(Caller::Status.into()) }
 }
