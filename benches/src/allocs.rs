@@ -140,7 +140,7 @@ fn warm_timer() -> Outcome<Figures> {
 fn warm_get() -> Outcome<Figures> {
     let mut base = EventBase::new()?;
     let http = event_http::Server::new(&base)?;
-    let address = http.bind("127.0.0.1", 0)?;
+    let address = http.bind("127.0.0.1:0")?.local_address()?.socket_addr().ok_or("no IP address")?;
     let served = Rc::new(StdCell::new(0_u64));
     let count = served.clone();
     http.set_gencb(move |req| {

@@ -361,6 +361,7 @@ impl Timers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::few::few_under_miri;
 
     fn at(n: u64) -> Time {
         Time::from_nanos(n)
@@ -452,8 +453,8 @@ mod tests {
         let mut timers = Timers::new();
         let common: Vec<_> = (0..5).map(|n| timers.common(nanos(n * 40)).unwrap()).collect();
         let mut model: Vec<(u64, u32)> = Vec::new();
-        for now in 0..20_000 {
-            let slot = next(200) as u32;
+        for now in 0..few_under_miri(20_000, 500) {
+            let slot = next(few_under_miri(200, 20)) as u32;
             let armed = model.iter().any(|entry| entry.1 == slot);
             model.retain(|entry| entry.1 != slot);
             match next(4) {

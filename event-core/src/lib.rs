@@ -25,7 +25,7 @@
 //! }
 //!
 //! let mut base = EventBase::new()?;
-//! Listener::bind(&base, "127.0.0.1:7777".parse()?, |_, accepted| {
+//! Listener::bind(&base, "127.0.0.1:7777", |_, accepted| {
 //!     let bev = accepted.into_stream();
 //!     bev.set_timeouts(Some(Duration::from_secs(30)), None);
 //!     bev.set_callbacks(Lines);
@@ -35,7 +35,7 @@
 //! let stop = Signal::new(&base, Signal::INT, move |_| drop(handle.loopexit(None)))?;
 //! stop.add()?;
 //! base.dispatch()?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # Ok::<(), event_core::Error>(())
 //! ```
 //!
 //! # What there is
@@ -46,7 +46,8 @@
 //! | watch a file descriptor of your own | [`Event`] |
 //! | call back later, or again and again | [`Timer`], [`LoopHandle::once`] |
 //! | get a signal as a callback | [`Signal`] |
-//! | accept connections | [`Listener`] |
+//! | accept connections | [`Listener`]; with [`ListenerOptions`]; on what systemd has opened: [`listen_fds`] |
+//! | say where to listen or to connect | [`Address`], [`ToAddress`] |
 //! | read and write a stream with buffers | [`BufferEvent`] with [`Callbacks`], and [`Buffer`] |
 //! | send messages to the loop from other threads | [`LoopHandle::mailbox`], [`Remote`] |
 //! | test without sockets and real time | [`testing::Sim`] |
@@ -69,6 +70,7 @@
 //! - [The examples](../examples/index.html): whole programs, one file each; `cargo run --example echo`.
 //! - [The design](../examples/design/index.html): how it is built, and why so (`DESIGN.md`).
 
+mod address;
 mod base;
 mod buffer;
 mod bufferevent;
@@ -78,6 +80,8 @@ mod config;
 mod error;
 mod event;
 mod fdmap;
+#[cfg(test)]
+mod few;
 mod heap;
 mod interest;
 mod listener;
@@ -94,6 +98,7 @@ pub mod testing;
 mod threads;
 mod watcher;
 
+pub use address::{Address, ToAddress};
 pub use base::EventBase;
 pub use buffer::{Buffer, Eol, FileSegment};
 pub use bufferevent::{
@@ -105,10 +110,9 @@ pub use config::Config;
 pub use error::Error;
 pub use event::{Event, Signal, Timer};
 pub use interest::{Features, Ready, What};
-pub use listener::{Accepted, Listener};
+pub use listener::{Accepted, InheritedSocket, Listener, ListenerOptions, ListenerStats, listen_fds};
 pub use owned::{Hold, Owned};
 pub use reactor::{EventCount, EventId, EventInfo, LoopEnd, LoopFlags, LoopHandle};
 pub use remote::{Mailbox, Remote, SendError, Sender, Waker};
 pub use stats::{Histogram, Stats};
-pub use sys::Address;
 pub use watcher::{PrepareInfo, Watcher};

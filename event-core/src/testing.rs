@@ -34,7 +34,7 @@ use crate::bufferevent::BufferEvent;
 use crate::config::Config;
 use crate::error::Error;
 use crate::reactor::LoopHandle;
-use crate::sys::{Address, By, ObjId, Sys, World};
+use crate::sys::{Address, By, ListenOptions, ObjId, Sys, World};
 
 pub use crate::sys::{Call, Calls};
 pub use faults::Faults;
@@ -190,7 +190,8 @@ impl Sim {
     /// # Errors
     /// - `EADDRINUSE` if somebody listens there.
     pub fn listen(&self, address: &Address) -> io::Result<PeerListener> {
-        let id = self.world.with(|state| state.listen(address, 128))?;
+        let options = ListenOptions { backlog: 128, ..ListenOptions::default() };
+        let id = self.world.with(|state| state.listen(address, &options))?;
         Ok(PeerListener { world: Rc::clone(&self.world), id })
     }
 

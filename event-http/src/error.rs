@@ -71,6 +71,8 @@ pub(crate) enum Ours {
 /// What the program did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
+    /// No address to listen on, and why not.
+    Address(&'static str),
     BodyTooLong,
     BodyTooShort,
     ContentLength,
@@ -134,12 +136,13 @@ impl Error {
         matches!(self.kind, Kind::Ours(Ours::ServerGone))
     }
 
-    /// True if a header name, a value, a reason phrase or a status code was refused.
+    /// True if a header name, a value, a reason phrase, a status code or an address was refused.
     pub fn is_invalid_argument(&self) -> bool {
         matches!(
             self.kind,
             Kind::Caller(
-                Caller::ContentLength
+                Caller::Address(_)
+                    | Caller::ContentLength
                     | Caller::Name
                     | Caller::Pattern
                     | Caller::Reason
@@ -205,6 +208,7 @@ impl Error {
                 Ours::TooManyConnections => "too many connections",
             },
             Kind::Caller(caller) => match caller {
+                Caller::Address(why) => why,
                 Caller::BodyTooLong => "more body than the content-length says",
                 Caller::BodyTooShort => "less body than the content-length says",
                 Caller::ContentLength => "content-length of a reply is not a number",

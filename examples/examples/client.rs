@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use event_core::{Address, BufferEvent, Callbacks, Direction, Eol, StreamEvent, What};
 use event_core::{Error, EventBase, LoopHandle};
-use examples::{address_argument, reason, text};
+use examples::{address_argument, reason};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MOST_FAILURES: u32 = 5;
@@ -45,7 +45,7 @@ impl Callbacks for Session {
 
     fn on_event(&mut self, bev: &BufferEvent, event: StreamEvent) {
         if event.contains(StreamEvent::CONNECTED) {
-            println!("connected to {}", text(&self.0.address));
+            println!("connected to {}", self.0.address);
             return ask(&self.0, bev);
         }
         let why = match bev.error() {

@@ -4,7 +4,7 @@
 //! and in another terminal: nc 127.0.0.1 7777, or cargo run --example client
 
 use event_core::{BufferEvent, Callbacks, Direction, Error, EventBase, Listener, StreamEvent};
-use examples::{address_argument, cannot_listen, reason, text};
+use examples::{argument, cannot_listen, reason};
 
 /// A client that sends and does not read what comes back is not read from either while so much waits for it.
 const MOST_UNSENT: usize = 256 * 1024;
@@ -43,11 +43,11 @@ impl Callbacks for Session {
 }
 
 fn main() -> Result<(), Error> {
-    let address = address_argument("127.0.0.1:7777");
+    let address = argument("127.0.0.1:7777");
     let mut base = EventBase::new()?;
 
-    let listener = Listener::bind(&base, address, |_, accepted| {
-        let name = text(accepted.address());
+    let listener = Listener::bind(&base, &address, |_, accepted| {
+        let name = accepted.address().to_string();
         let stream = accepted.into_stream();
         stream.set_callbacks(Session { name, echoed: 0 });
         if let Err(error) = stream.enable(Direction::READ) {
@@ -56,9 +56,9 @@ fn main() -> Result<(), Error> {
         }
         // The loop owns the stream from here on; our handle may go.
     })
-    .unwrap_or_else(|error| cannot_listen(address, error));
+    .unwrap_or_else(|error| cannot_listen(&address, error));
 
-    println!("listening on {} with {}", text(&listener.local_address()?), base.method());
+    println!("listening on {} with {}", listener.local_address()?, base.method());
     base.dispatch()?;
     Ok(())
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use event_core::{EventBase, Signal};
 use event_http::{Error, Server};
-use examples::host_and_port_argument;
+use examples::argument;
 
-fn serve(host: &str, port: u16) -> Result<(), Error> {
+fn serve(address: &str) -> Result<(), Error> {
     let mut base = EventBase::new()?;
     let http = Server::new(&base)?;
-    let bound = http.bind(host, port)?;
+    let bound = http.bind(address)?.local_address()?;
     http.set_gencb(|req| req.send_reply(200, "Client", "Thanks for the request!"));
     for signal in [Signal::INT, Signal::TERM] {
         let http = http.clone();
@@ -20,16 +20,19 @@ fn serve(host: &str, port: u16) -> Result<(), Error> {
         stop.set_background(true)?;
         stop.detach();
     }
-    eprintln!("Server started on port {}", bound.port());
+    match bound.port() {
+        Some(port) => eprintln!("Server started on port {port}"),
+        None => eprintln!("Server started on {bound}"),
+    }
     base.dispatch()?;
     Ok(())
 }
 
 fn main() {
     env_logger::init();
-    let (host, port) = host_and_port_argument("127.0.0.1:8081");
-    if let Err(error) = serve(&host, port) {
-        eprintln!("{host}:{port}: {error:#}");
+    let address = argument("127.0.0.1:8081");
+    if let Err(error) = serve(&address) {
+        eprintln!("{address}: {error:#}");
         std::process::exit(1);
     }
 }

@@ -5,7 +5,7 @@
 //! and in a third: nc 127.0.0.1 7778
 
 use event_core::{Address, BufferEvent, Error, EventBase, Listener};
-use examples::{address_argument, cannot_listen, nth_address_argument, reason, text};
+use examples::{address_argument, cannot_listen, nth_address_argument, reason};
 
 fn main() -> Result<(), Error> {
     let address = address_argument("127.0.0.1:7778");
@@ -13,7 +13,7 @@ fn main() -> Result<(), Error> {
     let mut base = EventBase::new()?;
 
     let listener = Listener::bind(&base, address, move |_, accepted| {
-        let name = text(accepted.address());
+        let name = accepted.address().to_string();
         let client = accepted.into_stream();
         // The client's bytes wait until the connection is made. A refusal is told like any other failure.
         let joined = BufferEvent::connect(client.handle(), &upstream).and_then(|server| {
@@ -29,7 +29,7 @@ fn main() -> Result<(), Error> {
     })
     .unwrap_or_else(|error| cannot_listen(address, error));
 
-    println!("listening on {} with {}", text(&listener.local_address()?), base.method());
+    println!("listening on {} with {}", listener.local_address()?, base.method());
     base.dispatch()?;
     Ok(())
 }

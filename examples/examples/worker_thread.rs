@@ -8,23 +8,23 @@ use std::time::Duration;
 
 use event_core::EventBase;
 use event_http::{Deferred, Error, Server};
-use examples::host_and_port_argument;
+use examples::argument;
 
 /// What the worker gets: the text, and the token that answers the request.
 type Job = (Vec<u8>, Deferred);
 
 fn main() {
-    let (host, port) = host_and_port_argument("127.0.0.1:8082");
-    if let Err(error) = serve(&host, port) {
-        eprintln!("{host}:{port}: {error:#}");
+    let address = argument("127.0.0.1:8082");
+    if let Err(error) = serve(&address) {
+        eprintln!("{address}: {error:#}");
         std::process::exit(1);
     }
 }
 
-fn serve(host: &str, port: u16) -> Result<(), Error> {
+fn serve(address: &str) -> Result<(), Error> {
     let mut base = EventBase::new()?;
     let http = Server::new(&base)?;
-    let bound = http.bind(host, port)?;
+    let bound = http.bind(address)?.local_address()?;
 
     let (jobs, queue) = mpsc::channel::<Job>();
     thread::spawn(move || {

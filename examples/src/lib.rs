@@ -3,9 +3,10 @@
 //!
 //! The functions are what they share: how they read an address and how they say what went wrong.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 
-use event_core::{Address, Error};
+use event_core::Error;
 
 /// The shortest web server, with a graceful stop. `cargo run --example generic_handler`
 ///
@@ -56,6 +57,20 @@ pub mod mailbox {}
 /// ```
 pub mod udp {}
 
+/// libevent's `hello-world` sample: greets every client and hangs up. `cargo run --example hello_world`
+///
+/// ```ignore
+#[doc = include_str!("../examples/hello_world.rs")]
+/// ```
+pub mod hello_world {}
+
+/// A chat room in which nobody waits for a slow reader. `cargo run --example chat`
+///
+/// ```ignore
+#[doc = include_str!("../examples/chat.rs")]
+/// ```
+pub mod chat {}
+
 /// A TCP echo server with buffered streams and back-pressure. `cargo run --example echo`
 ///
 /// ```ignore
@@ -80,7 +95,12 @@ pub mod proxy {}
 #[doc = include_str!("../../DESIGN.md")]
 pub mod design {}
 
-/// The first argument as an address, or `default` without one. Ends the program if it is none.
+/// The first argument, or `default` without one.
+pub fn argument(default: &str) -> String {
+    std::env::args().nth(1).unwrap_or_else(|| default.to_owned())
+}
+
+/// The first argument as an IP address, or `default` without one. Ends the program if it is none.
 pub fn address_argument(default: &str) -> SocketAddr {
     nth_address_argument(1, default)
 }
@@ -94,28 +114,6 @@ pub fn nth_address_argument(nth: usize, default: &str) -> SocketAddr {
     })
 }
 
-/// The first argument, or `default` without one, as a name or number and a port. Ends the program if it is none.
-pub fn host_and_port_argument(default: &str) -> (String, u16) {
-    let text = std::env::args().nth(1).unwrap_or_else(|| default.to_owned());
-    let parts = text.rsplit_once(':').and_then(|(host, port)| {
-        // An IPv6 address stands in brackets, which are no part of it.
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        Some((host.to_owned(), port.parse().ok()?))
-    });
-    parts.unwrap_or_else(|| {
-        eprintln!("{text} is not an address: give a name or an IP and a port, such as {default}");
-        std::process::exit(1)
-    })
-}
-
-/// An address as people write it.
-pub fn text(address: &Address) -> String {
-    match address {
-        Address::Ip(address) => address.to_string(),
-        other => format!("{other:?}"),
-    }
-}
-
 /// The system's own words where there are any.
 pub fn reason(error: &Error) -> String {
     match error {
@@ -125,15 +123,12 @@ pub fn reason(error: &Error) -> String {
 }
 
 /// Says that listening failed, why, and what to do about it; then ends the program with status 1.
-pub fn cannot_listen(address: SocketAddr, error: impl Into<Error>) -> ! {
+pub fn cannot_listen(address: impl Display, error: impl Into<Error>) -> ! {
     let error = error.into();
     eprintln!("cannot listen on {address}: {}", reason(&error));
     match error.raw_os_error() {
         Some(libc::EADDRINUSE) => {
-            eprintln!(
-                "another program has that port: stop it, or give another address, such as {}:0",
-                address.ip()
-            );
+            eprintln!("another program has it: stop it, or give another address, such as 127.0.0.1:0");
         }
         Some(libc::EACCES) => eprintln!("ports below 1024 are for root: give an address with a higher port"),
         Some(libc::EADDRNOTAVAIL) => eprintln!("this machine has no such address: try 127.0.0.1"),

@@ -59,7 +59,7 @@ impl<'a> Web<'a> {
     pub fn new(bed: &'a Bed, wire: Wire) -> Web<'a> {
         let base = bed.base();
         let server = Server::new(&base).unwrap();
-        let address = Address::Ip(server.bind("127.0.0.1", 0).unwrap());
+        let address = server.bind("127.0.0.1:0").unwrap().local_address().unwrap();
         Web { bed, base, server, address, wire }
     }
 

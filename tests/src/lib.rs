@@ -21,11 +21,16 @@ use event_core::testing::{self, Faults, Sim};
 use event_core::{Address, BufferEvent, Config, EventBase, LoopFlags, LoopHandle};
 
 /// How long a test on a real kernel may wait for something before it fails.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 1000 } else { 20 });
+
+/// `all` of something, or `few` under Miri, where a step takes a thousand times as long.
+pub const fn few_under_miri<T: Copy>(all: T, few: T) -> T {
+    if cfg!(miri) { few } else { all }
+}
 
 /// The seeds a behaviour test runs under on the simulation. `SIM_SEEDS=n` runs n of them.
 fn seeds() -> u64 {
-    std::env::var("SIM_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(3)
+    std::env::var("SIM_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(few_under_miri(3, 1))
 }
 
 /// Runs a behaviour test on every backend: each real one, and the simulation under several seeds.
@@ -45,17 +50,18 @@ pub fn each_seed(test: impl Fn(&Bed)) {
 }
 
 fn run(bed: Bed, test: &impl Fn(&Bed)) {
-    // Printed only if the test fails: which backend and which seed.
-    let on = Named(format!("{} (seed {:?})", bed.method, bed.sim.as_ref().map(|sim| sim.1)));
+    let _on = Named(format!("{} (seed {:?})", bed.method, bed.sim.as_ref().map(|sim| sim.1)));
     test(&bed);
-    std::mem::forget(on);
 }
 
+/// Says which backend and which seed it was, if the test fails.
 struct Named(String);
 
 impl Drop for Named {
     fn drop(&mut self) {
-        eprintln!("failed on {}", self.0);
+        if std::thread::panicking() {
+            eprintln!("failed on {}", self.0);
+        }
     }
 }
 
@@ -200,7 +206,7 @@ impl Bed {
 
     /// Runs the loop while anything happens without waiting, and a few turns more.
     pub fn settle(&self, base: &mut EventBase) {
-        for _ in 0..20 {
+        for _ in 0..few_under_miri(20, 6) {
             base.run(LoopFlags::NONBLOCK | LoopFlags::NO_EXIT_ON_EMPTY).unwrap();
         }
     }

@@ -254,6 +254,7 @@ impl log::Log for Lines {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "a process of its own")]
 fn event_show_method_has_the_choice_logged() {
     const NAME: &str = "event_show_method_has_the_choice_logged";
     if !tests::is_child(NAME) {

@@ -162,7 +162,7 @@ fn one_of_each(bed: &tests::Bed, base: &event_core::EventBase, alive: &Alive) ->
 
     let listener_slot = Rc::new(RefCell::new(None::<Listener>));
     let (token, own, loop_handle) = (alive.token(), listener_slot.clone(), handle.clone());
-    let listener = Listener::bind(&handle, "127.0.0.1:0".parse().unwrap(), move |_, _| {
+    let listener = Listener::bind(&handle, "127.0.0.1:0", move |_, _| {
         let _ = (&token, &own, &loop_handle);
     })
     .unwrap();

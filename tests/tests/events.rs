@@ -561,7 +561,7 @@ fn pieces_go_both_ways_with_one_shot_and_with_persistent_events() {
             let mut base = bed.base();
             let (fd, peer) = bed.fd();
             let fd = Rc::new(fd);
-            let data: Vec<u8> = (0..20_000_u32).map(|n| n as u8).collect();
+            let data: Vec<u8> = (0..tests::few_under_miri(20_000_u32, 1_000)).map(|n| n as u8).collect();
             let sent = Rc::new(std::cell::Cell::new(0));
             let (file, bytes, at) = (fd.clone(), data.clone(), sent.clone());
             let write = Event::new(&base, fd.raw(), WRITE | persist, move |event, _| {

@@ -309,6 +309,125 @@ fn echo_gives_back_everything_and_then_closes() {
 }
 
 #[test]
+fn hello_world_greets_hangs_up_and_ends_two_seconds_after_sigint() {
+    for method in EventBase::supported_methods() {
+        let program = Program::start("hello_world", method, &["127.0.0.1:0"]);
+        let address = program.address(method);
+        for mut stream in [connect(address), connect(address)] {
+            let mut greeting = String::new();
+            stream.read_to_string(&mut greeting).unwrap();
+            assert_eq!(greeting, "Hello, World!\n");
+            program.expect("the greeting has left");
+        }
+        program.signal("INT");
+        program.expect("interrupted: the end is in two seconds");
+        let start = Instant::now();
+        // It serves until then.
+        let mut greeting = String::new();
+        connect(address).read_to_string(&mut greeting).unwrap();
+        assert_eq!(greeting, "Hello, World!\n");
+        program.ends_with(&["the greeting has left", "done"]);
+        assert!(start.elapsed() > Duration::from_secs(1), "{:?}", start.elapsed());
+    }
+}
+
+/// One who chats.
+struct Chatter(BufReader<TcpStream>);
+
+impl Chatter {
+    fn new(address: SocketAddr, name: &str) -> Chatter {
+        let mut chatter = Chatter(BufReader::new(connect(address)));
+        let guest = chatter.line();
+        let guest = guest.strip_prefix("* you are ").expect(&guest);
+        chatter.say(&format!("/name {name}\n"));
+        chatter.hears(&format!("* {guest} is now {name}"));
+        chatter
+    }
+
+    fn say(&self, text: &str) {
+        self.0.get_ref().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// The next line; empty at the end.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    #[track_caller]
+    fn hears(&mut self, line: &str) {
+        assert_eq!(self.line(), line);
+    }
+}
+
+#[test]
+fn chat_passes_lines_on_and_tells_who_comes_and_goes() {
+    for method in EventBase::supported_methods() {
+        let program = Program::start("chat", method, &["127.0.0.1:0"]);
+        let address = program.address(method);
+        let mut ann = Chatter::new(address, "ann");
+        let mut bob = Chatter::new(address, "bob");
+        ann.hears("* guest2 is here");
+        ann.hears("* guest2 is now bob");
+        ann.say("hello\r\nand \x1b[31mred\n");
+        bob.hears("ann: hello");
+        bob.hears("ann: and [31mred");
+        for name in ["ann", "bob", ""] {
+            bob.say(&format!("/name {name}\n"));
+            bob.hears("* another name, please");
+        }
+        let mut cyd = Chatter::new(address, "cyd");
+        for chatter in [&mut ann, &mut bob] {
+            chatter.hears("* guest3 is here");
+            chatter.hears("* guest3 is now cyd");
+        }
+        // Half a line is none.
+        cyd.say("to be ");
+        cyd.say("continued\n/quit\nnot said any more\n");
+        cyd.hears("* bye");
+        cyd.hears("");
+        for chatter in [&mut ann, &mut bob] {
+            chatter.hears("cyd: to be continued");
+            chatter.hears("* cyd has quit");
+        }
+        bob.say(&"x".repeat(5000));
+        ann.hears("* bob wrote too long a line and is dropped");
+        let dan = Chatter::new(address, "dan");
+        ann.hears("* guest4 is here");
+        ann.hears("* guest4 is now dan");
+        drop(dan);
+        ann.hears("* dan has left");
+    }
+}
+
+#[test]
+fn chat_drops_who_does_not_read_and_the_others_go_on() {
+    for method in EventBase::supported_methods() {
+        let program = Program::start("chat", method, &["127.0.0.1:0"]);
+        let address = program.address(method);
+        let ann = Chatter::new(address, "ann");
+        let mut bob = Chatter::new(address, "bob");
+        let _deaf = Chatter::new(address, "deaf");
+        bob.hears("* guest3 is here");
+        bob.hears("* guest3 is now deaf");
+        // Line by line, so that bob is never behind; the kernel holds some megabytes for the one who does not read.
+        let line = "x".repeat(4000);
+        let dropped = (0..10_000).any(|_| {
+            ann.say(&format!("{line}\n"));
+            let heard = bob.line();
+            let is_line = heard == format!("ann: {line}");
+            assert!(is_line || heard == "* deaf reads too slowly and is dropped", "{heard}");
+            !is_line
+        });
+        assert!(dropped);
+        ann.say("still here\n");
+        let said: Vec<String> = (0..2).map(|_| bob.line()).collect();
+        assert!(said.contains(&"ann: still here".to_owned()), "{said:?}");
+    }
+}
+
+#[test]
 fn client_talks_to_echo() {
     for method in EventBase::supported_methods() {
         let server = Program::start("echo", method, &["127.0.0.1:0"]);
@@ -451,7 +570,7 @@ fn a_server_refuses_what_is_no_address() {
     for name in ["generic_handler", "worker_thread"] {
         for text in ["8081", "127.0.0.1", "127.0.0.1:80x", "127.0.0.1:99999"] {
             let said = failing(name, &[text]);
-            assert!(said.starts_with(&format!("{text} is not an address: ")), "{said}");
+            assert!(said.starts_with(&format!("{text}: an address is IP:PORT, ")), "{said}");
         }
     }
 }

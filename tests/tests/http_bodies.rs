@@ -69,17 +69,19 @@ fn bodies_arrive_whole_by_length_and_by_chunks() {
 
 #[test]
 fn a_body_in_small_pieces_holds_little_more_than_its_bytes() {
+    const LEN: usize = tests::few_under_miri(3000, 200);
     each_simulated_web(|web| {
         let kept = web.keep();
         let client = web.client();
-        client.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3000\r\n\r\n");
-        for _ in 0..3000 {
+        client.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: ");
+        client.write(format!("{LEN}\r\n\r\n").as_bytes());
+        for _ in 0..LEN {
             client.write(b"z");
             web.bed.settle(&mut web.base);
         }
         let request = kept.borrow_mut().remove(0);
-        assert_eq!(request.body().len(), 3000);
-        assert!(request.body().held() <= 4 * 3000, "{} bytes are held for 3000", request.body().held());
+        assert_eq!(request.body().len(), LEN);
+        assert!(request.body().held() <= 4 * LEN, "{} bytes are held for {LEN}", request.body().held());
     });
 }
 
@@ -178,6 +180,7 @@ fn a_client_that_is_still_sending_reads_its_413() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "real sockets")]
 fn a_blocking_client_that_writes_everything_first_reads_its_413() {
     for method in EventBase::supported_methods() {
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -197,7 +200,9 @@ fn a_blocking_client_that_writes_everything_first_reads_its_413() {
                     req.send_reply(200, None, "stopping")
                 })
                 .unwrap();
-            sender.send(server.bind("127.0.0.1", 0).unwrap()).unwrap();
+            sender
+                .send(server.bind("127.0.0.1:0").unwrap().local_address().unwrap().socket_addr().unwrap())
+                .unwrap();
             base.dispatch().unwrap();
         });
         let address = receiver.recv().unwrap();
@@ -265,7 +270,7 @@ fn a_request_may_lie_across_blocks_anywhere() {
         echo(&web);
         let request = "\r\nPOST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
                        5\r\nhello\r\n6\r\n world\r\n0\r\nX: 1\r\n\r\n";
-        for at in 1..request.len() {
+        for at in (1..request.len()).step_by(tests::few_under_miri(1, 10)) {
             let client = web.client();
             let mut buffer = event_core::Buffer::new();
             for part in [&request[..at], &request[at..]] {

@@ -53,7 +53,7 @@ impl Running {
                     reply.end()
                 })
                 .unwrap();
-            let address = server.bind("127.0.0.1", 0).unwrap();
+            let address = server.bind("127.0.0.1:0").unwrap().local_address().unwrap().socket_addr().unwrap();
             let stopping = server.clone();
             let (mailbox, stop) = base
                 .mailbox(move |()| {

@@ -304,9 +304,9 @@ fn every_cut(bed: &Bed, wire: Wire, part: usize) {
     for (_, case) in CASES.iter().enumerate().filter(|(n, _)| n % 4 == part) {
         let bytes = bytes(case);
         let whole = check(&mut web, &runs, case, &bytes, &[&bytes], "whole");
-        let single: Vec<&[u8]> = bytes.chunks(1).collect();
+        let single: Vec<&[u8]> = bytes.chunks(tests::few_under_miri(1, 20)).collect();
         assert_eq!(check(&mut web, &runs, case, &bytes, &single, "byte by byte"), whole, "{}", case.name);
-        for at in 1..bytes.len() {
+        for at in (1..bytes.len()).step_by(tests::few_under_miri(1, 50)) {
             let cut =
                 check(&mut web, &runs, case, &bytes, &[&bytes[..at], &bytes[at..]], &format!("cut at {at}"));
             assert_eq!(cut, whole, "{} cut at {at}", case.name);

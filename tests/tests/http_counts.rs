@@ -17,7 +17,7 @@ fn a_keep_alive_request_is_a_wait_a_receive_and_a_send() {
         let client = web.client();
         web.ask(&client, GET, 1);
         web.settle(&client);
-        for _ in 0..10 {
+        for _ in 0..tests::few_under_miri(10, 2) {
             client.forget();
             client.write(GET);
             let before = sim.calls();
@@ -67,7 +67,7 @@ fn a_warm_request_allocates_twice_at_most_besides_its_body() {
         let mut web = Web::new(bed, Wire::Listener);
         web.server.set_gencb(|req: Request| req.send_reply(200, None, ""));
         let client = web.client();
-        for _ in 0..20 {
+        for _ in 0..tests::few_under_miri(20, 5) {
             web.ask(&client, GET, 1);
             client.forget();
         }
@@ -79,7 +79,7 @@ fn a_warm_request_allocates_twice_at_most_besides_its_body() {
             client.read();
             info.count_total
         };
-        let costs: Vec<u64> = (0..10).map(|_| cost(&mut web)).collect();
+        let costs: Vec<u64> = (0..tests::few_under_miri(10, 2)).map(|_| cost(&mut web)).collect();
         assert!(costs.iter().all(|&cost| cost <= 2), "{costs:?}");
     });
 }

@@ -356,8 +356,8 @@ fn a_thread_that_waits_for_a_reader_that_does_not_read_is_woken_by_its_end() {
             let server = event_http::Server::new(&web.base).unwrap();
             let (sender, tokens) = channel();
             server.set_gencb(move |req: Request| sender.send(req.defer()).unwrap());
-            let address = server.bind("127.0.0.1", 0).unwrap();
-            let client = web.client_at(&event_core::Address::Ip(address));
+            let address = server.bind("127.0.0.1:0").unwrap().local_address().unwrap();
+            let client = web.client_at(&address);
             client.write(GET);
             let token = RefCell::new(None);
             web.bed.run_until(&mut web.base, || {

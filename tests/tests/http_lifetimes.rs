@@ -336,7 +336,7 @@ fn the_loop_may_end_with_requests_in_every_place() {
         drop(std::mem::replace(&mut web.base, other));
         assert!(Weak::upgrade(&outside).is_none(), "the handler and what it kept are dropped");
         assert!(web.server.set_cb("/x", |_: Request| ()).unwrap_err().is_server_gone());
-        assert!(web.server.bind("127.0.0.1", 0).is_err());
+        assert!(web.server.bind("127.0.0.1:0").is_err());
         web.server.shutdown(Duration::ZERO);
         web.server.free();
     });
@@ -376,14 +376,13 @@ fn a_stream_that_still_connects_is_served_when_it_is_connected() {
         // The program connects out and serves there; the other side asks.
         let accepted = Rc::new(RefCell::new(None));
         let sink = accepted.clone();
-        let listener =
-            event_core::Listener::bind(&web.base, "127.0.0.1:0".parse().unwrap(), move |_, accepted| {
-                let stream = accepted.into_stream();
-                stream.write(GET).unwrap();
-                stream.enable(Direction::READ).unwrap();
-                sink.replace(Some(stream));
-            })
-            .unwrap();
+        let listener = event_core::Listener::bind(&web.base, "127.0.0.1:0", move |_, accepted| {
+            let stream = accepted.into_stream();
+            stream.write(GET).unwrap();
+            stream.enable(Direction::READ).unwrap();
+            sink.replace(Some(stream));
+        })
+        .unwrap();
         let stream = BufferEvent::connect(&web.base, &listener.local_address().unwrap()).unwrap();
         server.serve(stream);
         web.bed.run_until(&mut web.base, || {
@@ -399,7 +398,7 @@ fn ten_thousand_connections_leave_nothing_open() {
         let sim = web.bed.sim().unwrap().clone();
         web.page();
         let before = sim.open_fds();
-        for n in 0..3_400 {
+        for n in 0..tests::few_under_miri(3_400, 20) {
             let client = web.client();
             client.write(GET);
             web.bed.settle(&mut web.base);
@@ -418,6 +417,7 @@ fn ten_thousand_connections_leave_nothing_open() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "real sockets")]
 fn real_connections_leave_nothing_open() {
     let open = || std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     tests::each_backend(|bed| {
@@ -524,9 +524,9 @@ fn a_piece_whose_drop_writes_another_piece_leaves_whole_chunks() {
 fn a_server_that_stops_or_is_gone_does_not_listen_anew() {
     each_socket_web(|web| {
         web.server.shutdown(Duration::from_secs(1));
-        assert!(web.server.bind("127.0.0.1", 0).unwrap_err().is_server_gone());
+        assert!(web.server.bind("127.0.0.1:0").unwrap_err().is_server_gone());
         web.server.free();
-        assert!(web.server.bind("127.0.0.1", 0).unwrap_err().is_server_gone());
+        assert!(web.server.bind("127.0.0.1:0").unwrap_err().is_server_gone());
         assert!(web.server.addresses().is_empty());
         assert_eq!(web.base.dispatch().unwrap(), LoopEnd::Empty, "nothing listens");
     });

@@ -315,7 +315,7 @@ fn a_client_that_sends_on_while_enough_is_out_is_not_read() {
         client.write(get("/").repeat(17).as_bytes());
         web.settle(&client);
         let mut sent = 0;
-        for _ in 0..100 {
+        for _ in 0..tests::few_under_miri(100, 10) {
             sent += client.write_some(get("/").repeat(100).as_bytes());
             web.bed.settle(&mut web.base);
         }

@@ -252,7 +252,7 @@ fn storm(bed: &tests::Bed, wire: Wire, seed: u64) {
     let alive = Rc::new(());
     enrich(&web, seed, &random, &held, &alive);
     let mut clients: Vec<Client> = Vec::new();
-    for _ in 0..300 {
+    for _ in 0..tests::few_under_miri(300, 40) {
         let what = random.borrow_mut().below(15);
         match what {
             0 | 1 => clients.push(web.client()),
@@ -379,7 +379,7 @@ fn storms_of(wire: Wire) {
     }));
     tests::each_seed(|bed| {
         let first = bed.seed();
-        for n in 0..40 {
+        for n in 0..tests::few_under_miri(40, 1) {
             storm(bed, wire, first * 1_000 + n);
         }
     });

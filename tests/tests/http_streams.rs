@@ -232,8 +232,8 @@ fn an_answer_until_the_close_that_is_cut_off_ends_in_a_reset_and_one_that_is_who
                     server.serve(theirs);
                     ours
                 } else {
-                    let address = server.bind("127.0.0.1", 0).unwrap();
-                    event_core::BufferEvent::connect(&base, &event_core::Address::Ip(address)).unwrap()
+                    let address = server.bind("127.0.0.1:0").unwrap().local_address().unwrap();
+                    event_core::BufferEvent::connect(&base, &address).unwrap()
                 };
                 let seen = tests::streams::Seen::new();
                 client.set_callbacks(tests::streams::Recorder::patient(&seen));

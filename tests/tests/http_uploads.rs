@@ -379,8 +379,8 @@ fn what_a_callback_of_a_body_does_to_its_server_or_itself_harms_nothing() {
                     });
                 })
                 .unwrap();
-            let address = server.bind("127.0.0.1", 0).unwrap();
-            let client = web.client_at(&event_core::Address::Ip(address));
+            let address = server.bind("127.0.0.1:0").unwrap().local_address().unwrap();
+            let client = web.client_at(&address);
             client.write(format!("{HEAD}01234").as_bytes());
             let text = web.settle(&client);
             match act {

@@ -351,20 +351,20 @@ fn a_unix_listener_takes_its_path_with_it_and_no_others() {
         let path = socket_path();
         let canary = Rc::new(Cell::new(0));
         let n = canary.clone();
-        let listener = Listener::bind_unix(&base, &path, move |_, accepted| {
+        let listener = Listener::bind(&base, &path, move |_, accepted| {
             assert!(matches!(accepted.address(), Address::Unix(None)));
             n.set(n.get() + 1);
         })
         .unwrap();
         let address = listener.local_address().unwrap();
         assert_eq!(address, Address::Unix(Some(path.clone())));
-        let error = Listener::bind_unix(&base, &path, |_, _| {}).unwrap_err();
+        let error = Listener::bind(&base, &path, |_, _| {}).unwrap_err();
         assert!(matches!(&error, Error::Io(e) if e.raw_os_error() == Some(libc::EADDRINUSE)), "{error:?}");
         let _peer = bed.connect(&address);
         bed.run_until(&mut base, || canary.get() == 1);
         listener.free();
         assert!(!path.exists());
-        let again = Listener::bind_unix(&base, &path, |_, _| {}).unwrap();
+        let again = Listener::bind(&base, &path, |_, _| {}).unwrap();
         if bed.sim().is_none() {
             // Somebody else has the name by now: it is not ours to remove.
             std::fs::remove_file(&path).unwrap();
@@ -375,7 +375,7 @@ fn a_unix_listener_takes_its_path_with_it_and_no_others() {
             std::fs::remove_file(&path).unwrap();
         }
         again.free();
-        let last = Listener::bind_unix(&base, &path, |_, _| {}).unwrap();
+        let last = Listener::bind(&base, &path, |_, _| {}).unwrap();
         drop(base);
         assert!(last.fd().is_none() && !path.exists(), "the loop's end removes it too");
     });
@@ -387,7 +387,7 @@ fn a_simulated_listener_touches_no_real_file() {
     let base = sim.event_base().unwrap();
     let path = socket_path();
     std::fs::write(&path, "precious").unwrap();
-    let listener = Listener::bind_unix(&base, &path, |_, _| {}).unwrap();
+    let listener = Listener::bind(&base, &path, |_, _| {}).unwrap();
     listener.free();
     assert!(Path::new(&path).exists());
     std::fs::remove_file(&path).unwrap();
@@ -409,14 +409,7 @@ fn a_listening_socket_may_be_brought_along() {
         assert_eq!(listener.local_address().unwrap(), address);
         let _peers = connect(bed, &listener, 3);
         bed.run_until(&mut base, || count.get() == 3);
-        let in_use = Listener::bind(
-            &base,
-            match address {
-                Address::Ip(ip) => ip,
-                _ => unreachable!(),
-            },
-            |_, _| {},
-        );
+        let in_use = Listener::bind(&base, &address, |_, _| {});
         assert!(matches!(in_use, Err(Error::Io(e)) if e.raw_os_error() == Some(libc::EADDRINUSE)));
     });
 }

@@ -42,7 +42,7 @@ fn an_activation_that_is_taken_back_and_asked_for_anew_stands_behind_the_others(
             event.activate(Ready::READ).unwrap();
         }
         // Often enough that what was taken back is swept out in between.
-        for _ in 0..1_000 {
+        for _ in 0..tests::few_under_miri(1_000, 100) {
             a.del().unwrap();
             assert_eq!(a.pending(), Ready::empty());
             a.activate(Ready::WRITE).unwrap();
@@ -70,6 +70,7 @@ fn nothing_is_to_be_done_when_all_activations_are_taken_back() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "the real kernel")]
 fn activations_of_many_events_are_merged_and_taken_back_in_little_time() {
     let base = EventBase::new().unwrap();
     let event = || Event::new(&base, -1, What::empty(), |_, _| {}).unwrap();
@@ -669,6 +670,7 @@ fn a_token_handler_may_free_re_add_and_replace_itself() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "the real kernel")]
 fn the_backend_can_be_chosen_by_name_and_by_feature() {
     let methods: Vec<_> = EventBase::supported_methods().collect();
     let best = EventBase::with_config(Config::new().ignore_env()).unwrap();

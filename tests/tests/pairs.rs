@@ -288,7 +288,7 @@ fn an_echo_over_a_pair_carries_more_than_any_bound_holds() {
         other.enable(Direction::READ).unwrap();
         let got = keep(&one);
         one.enable(Direction::READ).unwrap();
-        let all: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
+        let all: Vec<u8> = (0..tests::few_under_miri(100_000_u32, 5_000)).map(|n| n as u8).collect();
         one.write(all.clone()).unwrap();
         bed.run_until(&mut base, || got.borrow().len() >= all.len());
         assert!(*got.borrow() == all);

@@ -472,7 +472,7 @@ fn callbacks_that_make_and_free_events_at_random_never_confuse_the_loop() {
         }
         fn act(handle: &LoopHandle, world: &World) {
             world.3.set(world.3.get() + 1);
-            if world.3.get() > 3_000 {
+            if world.3.get() > tests::few_under_miri(3_000, 200) {
                 handle.loopexit(None).unwrap();
                 return;
             }
@@ -492,7 +492,7 @@ fn callbacks_that_make_and_free_events_at_random_never_confuse_the_loop() {
         }
         let world = World(ids, state, alive.clone(), calls.clone());
         (0..10).for_each(|_| make(&base, &world));
-        while calls.get() < 2_000 {
+        while calls.get() < tests::few_under_miri(2_000, 150) {
             if base.dispatch().unwrap() == LoopEnd::Empty {
                 (0..5).for_each(|_| make(&base, &world));
             }

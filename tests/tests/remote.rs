@@ -32,6 +32,7 @@ fn a_wake_from_before_the_wait_is_not_lost() {
 
 #[test]
 fn a_wake_from_the_moment_of_the_wait_is_not_lost() {
+    const THREADS: u32 = tests::few_under_miri(200, 20);
     each_backend(|bed| {
         let mut base = bed.base();
         let (waker, handle) = (base.waker(), base.handle());
@@ -45,13 +46,13 @@ fn a_wake_from_the_moment_of_the_wait_is_not_lost() {
                 std::thread::spawn(move || waker.wake());
             },
             move || {
-                if count.get() == 200 {
+                if count.get() == THREADS {
                     handle.loopexit(None).unwrap();
                 }
             },
         );
         assert_eq!(base.run(WAITING).unwrap(), LoopEnd::Exit);
-        assert_eq!(threads.get(), 200);
+        assert_eq!(threads.get(), THREADS);
     });
 }
 
@@ -61,7 +62,7 @@ fn many_wakes_are_one_turn_and_no_spin() {
         let faults = Faults::new();
         let mut base = bed.base_with(&faults);
         let waker = base.waker();
-        (0..1000).for_each(|_| waker.wake());
+        (0..tests::few_under_miri(1000, 50)).for_each(|_| waker.wake());
         base.loopexit(Some(10 * MS)).unwrap();
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Exit);
         assert!(faults.count(Call::Wait) <= 3, "{}", faults.count(Call::Wait));
@@ -76,7 +77,7 @@ fn a_thread_that_wakes_over_and_over_is_never_overheard() {
         let (answer, wait) = mpsc::channel();
         // Each message is sent only once the one before was seen: a single lost wake stops both for good.
         let thread = std::thread::spawn(move || {
-            for n in 0..2_000 {
+            for n in 0..tests::few_under_miri(2_000, 30) {
                 let answer = answer.clone();
                 remote.post(move |_| answer.send(n).unwrap()).unwrap();
                 assert_eq!(wait.recv_timeout(tests::PATIENCE), Ok(n));
@@ -250,14 +251,15 @@ fn at_most_1024_messages_run_in_a_turn_and_a_ready_fd_is_served_in_between() {
         .unwrap();
         event.add(None).unwrap();
         let remote = base.remote();
-        for n in 0..2500 {
+        let each = tests::few_under_miri(2500, 600);
+        for n in 0..each {
             let count = ran.clone();
             remote.post(move |_| _ = count.fetch_add(1, Ordering::Relaxed)).unwrap();
             sender.send(n).unwrap();
         }
         let mut turns = 0;
         let mut before = 0;
-        while before < 5000 {
+        while before < 2 * each {
             base.run(LoopFlags::ONCE).unwrap();
             turns += 1;
             let now = ran.load(Ordering::Relaxed) + mailbox_log.len();
@@ -266,9 +268,9 @@ fn at_most_1024_messages_run_in_a_turn_and_a_ready_fd_is_served_in_between() {
             before = now;
             assert_eq!(log.len(), turns, "the fd was served in each turn");
         }
-        assert_eq!(ran.load(Ordering::Relaxed), 2500);
-        assert_eq!(mailbox_log.take(), (0..2500).collect::<Vec<_>>());
-        assert_eq!(turns, 5);
+        assert_eq!(ran.load(Ordering::Relaxed), each);
+        assert_eq!(mailbox_log.take(), (0..each).collect::<Vec<_>>());
+        assert_eq!(turns, (2 * each).div_ceil(1024));
     });
 }
 
@@ -321,7 +323,7 @@ fn a_busy_sender_does_not_starve_less_urgent_fds() {
         fn again(remote: event_core::Remote, turns: Arc<AtomicUsize>) {
             let next = remote.clone();
             let _ = remote.post(move |handle| {
-                if turns.fetch_add(1, Ordering::Relaxed) > 1000 {
+                if turns.fetch_add(1, Ordering::Relaxed) > tests::few_under_miri(1000, 50) {
                     handle.loopexit(None).unwrap();
                 }
                 again(next, turns);
@@ -337,6 +339,7 @@ fn a_busy_sender_does_not_starve_less_urgent_fds() {
 fn the_callback_of_a_mailbox_captures_what_it_likes() {
     each_backend(|bed| {
         let mut base = bed.base();
+        const MESSAGES: u64 = tests::few_under_miri(100, 10);
         let sum = Rc::new(Cell::new(0));
         let (state, handle) = (sum.clone(), base.handle());
         let (mailbox, sender) = base
@@ -350,7 +353,7 @@ fn the_callback_of_a_mailbox_captures_what_it_likes() {
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let sender = sender.clone();
-                std::thread::spawn(move || (1..=100).for_each(|n| sender.send(n).unwrap()))
+                std::thread::spawn(move || (1..=MESSAGES).for_each(|n| sender.send(n).unwrap()))
             })
             .collect();
         let last = sender.clone();
@@ -360,7 +363,7 @@ fn the_callback_of_a_mailbox_captures_what_it_likes() {
         });
         assert_eq!(base.run(WAITING).unwrap(), LoopEnd::Exit);
         closer.join().unwrap();
-        assert_eq!(sum.get(), 4 * 5050);
+        assert_eq!(sum.get(), 4 * MESSAGES * (MESSAGES + 1) / 2);
         drop(mailbox);
     });
 }
@@ -832,7 +835,7 @@ fn remotes_and_senders_outlive_the_loop_and_then_say_so() {
 
 /// Some id of some loop.
 fn event_id() -> event_core::EventId {
-    let base = event_core::EventBase::new().unwrap();
+    let base = event_core::testing::Sim::new(1).event_base().unwrap();
     Event::new(&base, -1, What::empty(), |_, _| {}).unwrap().id()
 }
 

@@ -14,8 +14,12 @@ const ROOMS: &[&[&str]] = &[
     &["error"],
     &["slots"],
     &["clock"],
+    // For unit tests.
+    &["few"],
     // Bytes in memory; knows nothing of fds or of the loop.
     &["buffer"],
+    // Where sockets are, as a value and as text.
+    &["address"],
     // The kernels, real and simulated.
     &["sys"],
     // What a loop keeps: fds, active events, timers.

@@ -57,7 +57,7 @@ impl Callbacks for Echo {
 fn an_accepted_stream_echoes_and_ends() {
     each_backend(|bed| {
         let mut base = bed.base();
-        let listener = Listener::bind(&base, "127.0.0.1:0".parse().unwrap(), |listener, accepted| {
+        let listener = Listener::bind(&base, "127.0.0.1:0", |listener, accepted| {
             let stream = accepted.into_stream();
             stream.set_callbacks(Echo);
             stream.enable(Direction::READ).unwrap();

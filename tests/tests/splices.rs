@@ -158,7 +158,7 @@ fn a_paused_proxy_uses_no_time() {
 fn an_error_on_one_side_is_no_plain_end_on_the_other() {
     each_backend(|bed| {
         let mut base = bed.base();
-        let listener = Listener::bind(&base, "127.0.0.1:0".parse().unwrap(), |_, accepted| {
+        let listener = Listener::bind(&base, "127.0.0.1:0", |_, accepted| {
             let bev = accepted.into_stream();
             bev.set_read_cb(|bev| {
                 bev.write("half of an ans").unwrap();
@@ -193,7 +193,7 @@ fn an_error_on_one_side_is_no_plain_end_on_the_other() {
 fn a_connect_that_is_refused_ends_both() {
     each_backend(|bed| {
         let mut base = bed.base();
-        let listener = Listener::bind(&base, "127.0.0.1:0".parse().unwrap(), |_, _| {}).unwrap();
+        let listener = Listener::bind(&base, "127.0.0.1:0", |_, _| {}).unwrap();
         let address = listener.local_address().unwrap();
         listener.free();
         let (one, client) = bed.tcp_stream(&base);
@@ -212,7 +212,7 @@ fn a_connect_that_is_refused_ends_both() {
 fn a_proxy_in_front_of_an_echo_carries_more_than_it_may_hold() {
     each_backend(|bed| {
         let mut base = bed.base();
-        let listener = Listener::bind(&base, "127.0.0.1:0".parse().unwrap(), |_, accepted| {
+        let listener = Listener::bind(&base, "127.0.0.1:0", |_, accepted| {
             let bev = accepted.into_stream();
             // With back-pressure of its own: what it cannot send back it does not read.
             struct Server;

@@ -219,7 +219,7 @@ fn what_has_no_fd_of_its_own_gets_none() {
 }
 
 fn echo(base: &EventBase) -> Listener {
-    Listener::bind(base, "127.0.0.1:0".parse().unwrap(), |_, accepted| {
+    Listener::bind(base, "127.0.0.1:0", |_, accepted| {
         let bev = accepted.into_stream();
         bev.set_callbacks(tests::streams::Echo);
         bev.enable(Direction::READ).unwrap();
@@ -250,7 +250,7 @@ fn connecting_again_on_the_same_stream_starts_with_nothing_of_the_old_connection
             }
         }
         // A refusal, and then a success.
-        let nobody = Listener::bind(&base, "127.0.0.1:0".parse().unwrap(), |_, _| {}).unwrap();
+        let nobody = Listener::bind(&base, "127.0.0.1:0", |_, _| {}).unwrap();
         let gone = nobody.local_address().unwrap();
         nobody.free();
         let stream = BufferEvent::without_fd(&base).unwrap();
@@ -312,7 +312,7 @@ fn an_fd_that_the_backend_refuses_leaves_the_stream_without_one() {
 fn a_close_by_a_reset_is_an_error_at_the_other_end_and_no_end() {
     each_backend(|bed| {
         let mut base = bed.base();
-        let listener = Listener::bind(&base, "127.0.0.1:0".parse().unwrap(), |_, accepted| {
+        let listener = Listener::bind(&base, "127.0.0.1:0", |_, accepted| {
             let bev = accepted.into_stream();
             bev.write("half of").unwrap();
             bev.set_write_cb(BufferEvent::close_with_reset);

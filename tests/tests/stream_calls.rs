@@ -61,7 +61,7 @@ fn the_ids_of_streams_and_listeners_are_not_for_the_calls_of_events() {
         base.free(ids[0]).unwrap();
         assert!(stream.is_freed());
 
-        let listener = Listener::bind(&base, "127.0.0.1:0".parse().unwrap(), |_, _| {}).unwrap();
+        let listener = Listener::bind(&base, "127.0.0.1:0", |_, _| {}).unwrap();
         refused(&base, self::ids(&base)[0]);
         listener.free();
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);

@@ -176,7 +176,7 @@ fn freeing_in_the_write_callback_when_the_output_is_empty_loses_nothing() {
                 bev.free();
             }
         });
-        stream.write(vec![b'x'; 3 << 20]).unwrap();
+        stream.write(vec![b'x'; tests::few_under_miri(3, 1) << 20]).unwrap();
         let (got, ended) = (Cell::new(0), Cell::new(false));
         bed.run_until(&mut base, || {
             let (bytes, end) = peer.read();
@@ -184,7 +184,7 @@ fn freeing_in_the_write_callback_when_the_output_is_empty_loses_nothing() {
             ended.set(ended.get() || end);
             ended.get()
         });
-        assert_eq!(got.get(), 3 << 20);
+        assert_eq!(got.get(), tests::few_under_miri(3, 1) << 20);
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
     });
 }
@@ -197,7 +197,7 @@ fn a_graceful_close_sends_everything_first_and_reads_no_more() {
         let seen = Seen::new();
         stream.set_callbacks(Recorder::new(&seen));
         stream.enable(Direction::READ).unwrap();
-        stream.write(vec![b'x'; 3 << 20]).unwrap();
+        stream.write(vec![b'x'; tests::few_under_miri(3, 1) << 20]).unwrap();
         stream.close_after_flush();
         stream.close_after_flush();
         let got = Cell::new(0);
@@ -206,7 +206,7 @@ fn a_graceful_close_sends_everything_first_and_reads_no_more() {
             got.set(got.get() + bytes.len());
             end
         });
-        assert_eq!(got.get(), 3 << 20);
+        assert_eq!(got.get(), tests::few_under_miri(3, 1) << 20);
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
         assert_eq!(seen.take(), ["wrote, 0 left"]);
         let (empty, peer) = bed.tcp_stream(&base);
@@ -221,14 +221,13 @@ fn a_graceful_close_while_connecting_sends_first() {
         let mut base = bed.base();
         let got = Rc::new(RefCell::new(Vec::new()));
         let sink = got.clone();
-        let listener =
-            event_core::Listener::bind(&base, "127.0.0.1:0".parse().unwrap(), move |listener, accepted| {
-                let (stream, sink) = (accepted.into_stream(), sink.clone());
-                stream.set_read_cb(move |bev| sink.borrow_mut().extend(bev.read_buffer().to_vec()));
-                stream.enable(Direction::READ).unwrap();
-                listener.free();
-            })
-            .unwrap();
+        let listener = event_core::Listener::bind(&base, "127.0.0.1:0", move |listener, accepted| {
+            let (stream, sink) = (accepted.into_stream(), sink.clone());
+            stream.set_read_cb(move |bev| sink.borrow_mut().extend(bev.read_buffer().to_vec()));
+            stream.enable(Direction::READ).unwrap();
+            listener.free();
+        })
+        .unwrap();
         let stream = BufferEvent::connect(&base, &listener.local_address().unwrap()).unwrap();
         stream.write("parting").unwrap();
         stream.close_after_flush();

@@ -149,9 +149,9 @@ fn run(
     };
     adding();
     let listener = if unix {
-        Listener::bind_unix(base, "/simulated/socket", accept)
+        Listener::bind(base, "unix:/simulated/socket", accept)
     } else {
-        Listener::bind(base, "127.0.0.1:0".parse().unwrap(), accept)
+        Listener::bind(base, "127.0.0.1:0", accept)
     };
     let Some(listener) = told.note(listener) else { return true };
     let errors = told.clone();
@@ -227,10 +227,10 @@ fn whatever_call_fails_the_bytes_arrive_or_the_program_is_told() {
             };
             let times: Vec<u64> =
                 if call == Call::Change { adds.clone() } else { (1..=clean.count(call)).collect() };
-            for &errno in errnos {
+            for &errno in &errnos[..tests::few_under_miri(errnos.len(), 1)] {
                 // A refusal, or a client that has gone, is nobody's loss.
                 let harmless = matches!(errno, libc::EAGAIN | libc::ECONNABORTED);
-                for &nth in &times {
+                for &nth in times.iter().step_by(tests::few_under_miri(1, 5)) {
                     let faults = Faults::new();
                     faults.fail(call, nth, errno);
                     let what = format!("{call:?} {nth} fails with {errno}");
@@ -253,8 +253,9 @@ fn whatever_call_moves_less_nobody_notices() {
     let clean = Faults::new();
     scenario(&Sim::new(1), &clean, false);
     for call in Call::ALL.into_iter().filter(|call| call.moves_bytes()) {
-        for nth in 1..=clean.count(call) {
-            for bytes in [1, 2, 100, MESSAGE.len() - 1, MESSAGE.len(), MESSAGE.len() + 1] {
+        for nth in (1..=clean.count(call)).step_by(tests::few_under_miri(1, 5)) {
+            let lengths = [1, 2, 100, MESSAGE.len() - 1, MESSAGE.len(), MESSAGE.len() + 1];
+            for bytes in lengths.into_iter().step_by(tests::few_under_miri(1, 3)) {
                 let faults = Faults::new();
                 faults.cut(call, nth, bytes);
                 judge(&Sim::new(1), &faults, false, true, &format!("{call:?} {nth} moves {bytes}"));
@@ -265,7 +266,7 @@ fn whatever_call_moves_less_nobody_notices() {
 
 #[test]
 fn luck_does_not_matter() {
-    for seed in 1..=50 {
+    for seed in 1..=tests::few_under_miri(50, 2) {
         let sim = Sim::new(seed);
         sim.set_cuts(true);
         sim.set_send_buffer(1 + (seed as usize * 37) % 3000);
@@ -304,6 +305,7 @@ fn a_reset_in_the_middle_ends_both_sides_and_releases_what_waited() {
 // Pipes and terminals.
 
 #[test]
+#[cfg_attr(miri, ignore = "real sockets")]
 fn a_pipe_is_a_stream_each_way() {
     each_backend(|bed| {
         if bed.sim().is_some() {
@@ -383,7 +385,7 @@ fn the_child_that_runs_out_of_descriptors() {
     let streams = Rc::new(RefCell::new(Vec::new()));
     let (kept, accepted, errors) = (streams.clone(), Rc::new(Cell::new(0)), Seen::new());
     let count = accepted.clone();
-    let listener = Listener::bind(&base, "127.0.0.1:0".parse().unwrap(), move |_, accepted| {
+    let listener = Listener::bind(&base, "127.0.0.1:0", move |_, accepted| {
         count.set(count.get() + 1);
         kept.borrow_mut().push(accepted);
     })
@@ -417,6 +419,7 @@ fn the_child_that_runs_out_of_descriptors() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "processes of their own")]
 fn a_process_without_descriptors_rests_and_goes_on() {
     for method in EventBase::supported_methods() {
         let mut child = child("the_child_that_runs_out_of_descriptors", "ulimit -n 32;")
@@ -481,6 +484,7 @@ fn the_child_that_does_not_ignore_sigpipe() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "processes of their own")]
 fn a_broken_pipe_kills_no_process_that_does_not_ignore_the_signal() {
     let output = child("the_child_that_does_not_ignore_sigpipe", "").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
@@ -488,6 +492,7 @@ fn a_broken_pipe_kills_no_process_that_does_not_ignore_the_signal() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "real sockets")]
 fn a_peer_that_sends_slowly_and_one_that_reads_slowly_meet() {
     // A real thread at the other end of a real socket: nothing is in step.
     for method in EventBase::supported_methods() {

@@ -510,7 +510,7 @@ fn a_panic_in_a_callback_leaves_the_others_of_the_batch_and_their_output() {
             peer.write_all(b"x");
         }
         let mut panics = 0;
-        for _ in 0..50 {
+        for _ in 0..tests::few_under_miri(50, 10) {
             panics += usize::from(catch_unwind(AssertUnwindSafe(|| bed.settle(&mut base))).is_err());
         }
         assert_eq!((panics, canary.alive()), (1, 4));
@@ -531,7 +531,7 @@ fn a_panic_of_released_memory_frees_that_stream_and_loses_no_other_of_the_flush(
             stream.write(block(n as u32, b'a', 2000)).unwrap();
         }
         let mut panics = 0;
-        for _ in 0..50 {
+        for _ in 0..tests::few_under_miri(50, 10) {
             panics += usize::from(catch_unwind(AssertUnwindSafe(|| bed.settle(&mut base))).is_err());
         }
         assert_eq!(panics, 1);

@@ -104,15 +104,14 @@ fn serve(
     with: impl FnOnce(BufferEvent, &Notes) + 'static,
 ) -> Option<Address> {
     let (inner, mut with) = (notes.clone(), Some(with));
-    let listener =
-        Listener::bind(base, "127.0.0.1:0".parse().unwrap(), move |listener, accepted: Accepted| {
-            let bev = accepted.into_stream();
-            patient(&bev);
-            if let Some(with) = with.take() {
-                with(bev, &inner);
-            }
-            listener.free();
-        });
+    let listener = Listener::bind(base, "127.0.0.1:0", move |listener, accepted: Accepted| {
+        let bev = accepted.into_stream();
+        patient(&bev);
+        if let Some(with) = with.take() {
+            with(bev, &inner);
+        }
+        listener.free();
+    });
     let listener = notes.check(listener)?;
     let errors = notes.clone();
     listener.set_error_cb(move |_, _| errors.fail());

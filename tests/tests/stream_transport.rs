@@ -89,6 +89,7 @@ impl Transport for Mirror {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "real sockets")]
 fn a_transport_shakes_hands_reads_ahead_and_ends() {
     each_backend(|bed| {
         if bed.sim().is_some() {
@@ -135,6 +136,7 @@ fn a_transport_shakes_hands_reads_ahead_and_ends() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "real sockets")]
 fn a_handshake_without_a_word_to_say_does_not_spin() {
     each_backend(|bed| {
         if bed.sim().is_some() {

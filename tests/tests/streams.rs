@@ -35,7 +35,7 @@ fn echo_listener(base: &EventBase, unix: bool) -> Listener {
         listener.free();
     };
     if unix {
-        Listener::bind_unix(base, socket_path(), accept).unwrap()
+        Listener::bind(base, socket_path(), accept).unwrap()
     } else {
         Listener::bind(base, local(), accept).unwrap()
     }

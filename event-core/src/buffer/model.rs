@@ -7,9 +7,10 @@ use bytes::Bytes;
 
 use super::chunk::{Chunk, MAX_CHUNK, MAX_COPY, MIN_CHUNK};
 use super::{Buffer, Eol, FileSegment, Pool, READ_BLOCK};
+use crate::few::few_under_miri;
 
 /// A buffer is kept below this length, so that a whole comparison after every call stays cheap.
-const LONG: usize = 300_000;
+const LONG: usize = few_under_miri(300_000, 5_000);
 
 /// What `reserve` is asked for at most; it is allowed for in the bound of what is held.
 const RESERVED: usize = 5_000;
@@ -36,9 +37,9 @@ impl Random {
             0 => 0,
             1..=9 => self.below(20),
             10..=14 => self.below(600),
-            15..=17 => self.below(5_000),
-            18 => self.below(30_000),
-            _ => self.below(150_000),
+            15..=17 => self.below(few_under_miri(5_000, 800)),
+            18 => self.below(few_under_miri(30_000, 1_500)),
+            _ => self.below(few_under_miri(150_000, 4_000)),
         }
     }
 
@@ -345,9 +346,10 @@ fn run(seed: u64, steps: usize) {
 
 #[test]
 fn a_buffer_is_a_byte_string_whatever_is_done_to_it() {
-    let seeds = std::env::var("BUFFER_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(200);
+    let seeds =
+        std::env::var("BUFFER_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(few_under_miri(200, 1));
     for seed in 0..seeds {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed, 400))) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed, few_under_miri(400, 60)))) {
             eprintln!("seed {seed} fails");
             resume_unwind(panic);
         }

@@ -159,6 +159,7 @@ fn let_go(chunk: Option<Chunk>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::few::few_under_miri;
 
     fn receive(buffer: &mut Buffer, pool: &Pool, data: &[u8]) {
         buffer.with_tail(READ_BLOCK, pool, |tail| tail.extend_from_slice(data));
@@ -212,7 +213,7 @@ mod tests {
     fn a_peer_that_sends_byte_by_byte_makes_few_chunks() {
         let pool = Pool::new();
         let mut input = Buffer::new();
-        for _ in 0..20_000 {
+        for _ in 0..few_under_miri(20_000, 50) {
             receive(&mut input, &pool, b"x");
             input.settle(&pool);
             assert!(input.held() <= 4 * input.len() + MIN_CHUNK);

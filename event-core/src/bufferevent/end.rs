@@ -106,12 +106,13 @@ impl Inner {
         }
         let fd = self.fd.replace(-1);
         let transport = self.rare_if(|rare| rare.transport.take()).flatten();
+        let kept = self.rare_if(|rare| rare.kept.take()).flatten();
         let closures = (self.take_closures(), self.rare_if(|rare| rare.changes.take()));
         let callbacks = self.callbacks.take();
         let buffers = (self.take(Side::Input), self.take(Side::Output));
         if fd >= 0 && self.has(State::OWNS_FD) {
             self.handle.sys().close(fd);
         }
-        drop((slot, transport, closures, callbacks, buffers));
+        drop((slot, transport, closures, callbacks, buffers, kept));
     }
 }

@@ -18,6 +18,7 @@ mod step;
 mod timing;
 mod transport;
 
+use std::any::Any;
 use std::fmt;
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
@@ -240,6 +241,12 @@ impl BufferEvent {
     /// Adopts an fd that the loop's own kernel made.
     pub(crate) fn accepted(handle: &LoopHandle, fd: RawFd) -> BufferEvent {
         BufferEvent::made(handle, fd, State::OWNS_FD)
+    }
+
+    /// Drops `kept` when the stream is freed, with nothing borrowed.
+    pub(crate) fn keep_until_freed(&self, kept: Box<dyn Any>) {
+        let old = self.inner.rare_mut(|rare| rare.kept.replace(kept));
+        drop(old);
     }
 
     fn made(handle: &LoopHandle, fd: RawFd, state: State) -> BufferEvent {

@@ -1,6 +1,7 @@
 //! What most streams never have: marks, timeouts, single closures, a transport, a partner. Kept in a box of its own so
 //! that an idle connection does not pay for it.
 
+use std::any::Any;
 use std::rc::Weak;
 use std::time::Duration;
 
@@ -63,6 +64,8 @@ pub(super) struct Rare {
     pub(super) triggered: StreamEvent,
     pub(super) transport: Option<Box<dyn Transport>>,
     pub(super) partner: Weak<Inner>,
+    /// Dropped when the stream is freed.
+    pub(super) kept: Option<Box<dyn Any>>,
     pub(super) cause: Option<Cause>,
     pub(super) read_low: usize,
     pub(super) read_high: usize,
@@ -91,6 +94,7 @@ impl Default for Rare {
             triggered: StreamEvent::empty(),
             transport: None,
             partner: Weak::new(),
+            kept: None,
             cause: None,
             read_low: 0,
             read_high: usize::MAX,

@@ -184,7 +184,7 @@
 //! use event_core::{Direction, EventBase, Listener, StreamEvent};
 //!
 //! let mut base = EventBase::new()?;
-//! let listener = Listener::bind(&base, "127.0.0.1:0".parse()?, |_, accepted| {
+//! let listener = Listener::bind(&base, "127.0.0.1:0", |_, accepted| {
 //!     let bev = accepted.into_stream();
 //!     bev.set_read_cb(|bev| {
 //!         let echo = bev.read_buffer();
@@ -411,10 +411,10 @@
 //! | `evutil_make_socket_closeonexec(fd)`, `EVUTIL_SOCK_CLOEXEC` | `OwnedFd`: std and this crate open every fd close-on-exec |
 //! | `EVUTIL_SOCK_NONBLOCK` | `socket2::Type::STREAM.nonblocking()` |
 //! | `evutil_closesocket(fd)`, `EVUTIL_CLOSESOCKET(fd)` | `drop(socket)` |
-//! | `evutil_make_listen_socket_reuseable(fd)` | `socket2::Socket::set_reuse_address(true)?`; [`Listener::bind`] does it |
-//! | `evutil_make_listen_socket_reuseable_port(fd)` | `socket2::Socket::set_reuse_port(true)?`, then [`Listener::from_fd`] |
-//! | `evutil_make_listen_socket_ipv6only(fd)`, `evutil_make_listen_socket_not_ipv6only(fd)` | `socket2::Socket::set_only_v6(only)?`, then [`Listener::from_fd`] |
-//! | `evutil_make_tcp_listen_socket_deferred(fd)` | `libc::setsockopt` with `TCP_DEFER_ACCEPT`, then [`Listener::from_fd`] |
+//! | `evutil_make_listen_socket_reuseable(fd)` | `socket2::Socket::set_reuse_address(true)?`; [`ListenerOptions::reuse_address`] |
+//! | `evutil_make_listen_socket_reuseable_port(fd)` | `socket2::Socket::set_reuse_port(true)?`; [`ListenerOptions::reuse_port`] |
+//! | `evutil_make_listen_socket_ipv6only(fd)`, `evutil_make_listen_socket_not_ipv6only(fd)` | `socket2::Socket::set_only_v6(only)?`; [`ListenerOptions::only_v6`] |
+//! | `evutil_make_tcp_listen_socket_deferred(fd)` | `libc::setsockopt` with `TCP_DEFER_ACCEPT`; [`ListenerOptions::deferred_accept`] |
 //! | `evutil_set_tcp_keepalive(fd, on, secs)` | `socket2::SockRef::from(&stream).set_tcp_keepalive(&params)?` |
 //! | `EVUTIL_SOCKET_ERROR()` | [`BufferEvent::error`] in a stream's event callback; [`Error::raw_os_error`] |
 //! | `evutil_socket_geterror(fd)` | `stream.take_error()?` |
@@ -562,20 +562,21 @@
 //! | C | Rust |
 //! |---|---|
 //! | `struct evconnlistener *` | [`Listener`] |
-//! | `evconnlistener_new_bind(base, cb, arg, flags, -1, &sa, len)` | [`Listener::bind`], [`Listener::bind_unix`] |
-//! | `evconnlistener_new(base, cb, arg, flags, 0, fd)` | [`Listener::from_fd`] |
+//! | `evconnlistener_new_bind(base, cb, arg, flags, -1, &sa, len)` | [`Listener::bind`]; with flags or a backlog `ListenerOptions::new().reuse_port(true).bind(&base, address, cb)?` |
+//! | `evconnlistener_new(base, cb, arg, flags, 0, fd)` | [`Listener::from_fd`], [`Listener::from_borrowed_fd`] |
 //! | `evconnlistener_free(l)`, `evconnlistener_enable(l)`, `evconnlistener_disable(l)` | [`Listener::free`], [`Listener::enable`], [`Listener::disable`] |
-//! | `evconnlistener_set_cb(l, cb, arg)`, `evconnlistener_set_error_cb(l, cb)` | [`Listener::set_cb`], [`Listener::set_error_cb`] |
+//! | `evconnlistener_set_cb(l, cb, arg)`, `evconnlistener_set_error_cb(l, cb)` | [`Listener::set_cb`], for a NULL [`Listener::clear_cb`]; [`Listener::set_error_cb`] |
 //! | `evconnlistener_cb`, `evconnlistener_errorcb` | `impl FnMut(&Listener, Accepted)`, `impl FnMut(&Listener, &io::Error)` |
 //! | `evconnlistener_get_fd(l)`, `evconnlistener_get_base(l)` | [`Listener::fd`], [`Listener::handle`] |
-//! | `LEV_OPT_CLOSE_ON_FREE`, `LEV_OPT_CLOSE_ON_EXEC`, `LEV_OPT_REUSEABLE` | `Listener::bind(&base, address, cb)?` sets all three |
-//! | `LEV_OPT_LEAVE_SOCKETS_BLOCKING` | `accepted.into_raw_fd()`, then `set_nonblocking(false)` on the std socket made of it |
-//! | `LEV_OPT_DISABLED` | `listener.disable()` right after it was made: nothing is accepted before the loop runs |
+//! | `LEV_OPT_CLOSE_ON_FREE` | [`Listener::from_fd`] owns the socket; without the flag: [`Listener::from_borrowed_fd`] |
+//! | `LEV_OPT_CLOSE_ON_EXEC` | [`Listener::bind`], and everything else here, does it always |
+//! | `LEV_OPT_REUSEABLE` | [`ListenerOptions::reuse_address`], which is on unless said otherwise |
+//! | `LEV_OPT_REUSEABLE_PORT` | [`ListenerOptions::reuse_port`] |
+//! | `LEV_OPT_BIND_IPV6ONLY`, `LEV_OPT_BIND_IPV4_AND_IPV6` | [`ListenerOptions::only_v6`], true unless said otherwise, on every system |
+//! | `LEV_OPT_DEFERRED_ACCEPT` | [`ListenerOptions::deferred_accept`] |
+//! | `LEV_OPT_DISABLED` | [`ListenerOptions::disabled`] |
+//! | `LEV_OPT_LEAVE_SOCKETS_BLOCKING` | [`Accepted::into_fd`], then `set_nonblocking(false)` on the std socket made of it |
 //! | `LEV_OPT_THREADSAFE` | `base.mailbox(cb)?`: other threads ask the loop's thread |
-//! | `LEV_OPT_BIND_IPV6ONLY` | `Listener::bind(&base, address, cb)?`: a v6 address takes v6 connections only |
-//! | `LEV_OPT_BIND_IPV4_AND_IPV6` | `socket2::Socket::set_only_v6(false)?`, then [`Listener::from_fd`]; or two listeners |
-//! | `LEV_OPT_REUSEABLE_PORT` | `socket2::Socket::set_reuse_port(true)?`, then [`Listener::from_fd`] |
-//! | `LEV_OPT_DEFERRED_ACCEPT` | `libc::setsockopt` with `TCP_DEFER_ACCEPT`, then [`Listener::from_fd`] |
 //!
 //! # http.h, http_compat.h
 //!
@@ -585,11 +586,11 @@
 //! |---|---|
 //! | `struct evhttp *`, `evhttp_new(base)`, `evhttp_free(http)` | `Server`, `Server::new`, `Server::free` |
 //! | `evhttp_start(address, port)` | `Server::start` |
-//! | `evhttp_bind_socket(http, address, port)`, `evhttp_bind_socket_with_handle(http, address, port)` | `Server::bind`, `Server::bind_with_handle` |
+//! | `evhttp_bind_socket(http, address, port)`, `evhttp_bind_socket_with_handle(http, address, port)` | `Server::bind` |
 //! | `evhttp_accept_socket(http, fd)`, `evhttp_accept_socket_with_handle(http, fd)` | `Server::accept_socket` |
-//! | `evhttp_bind_listener(http, l)` | `Server::bind_listener`; `Server::bind_unix` makes its own, `Server::serve` takes a stream |
+//! | `evhttp_bind_listener(http, l)` | `Server::bind_listener`; `Server::bind_with` makes one with options; `Server::serve` takes a stream |
 //! | `evhttp_del_accept_socket(http, bound)` | `Server::del_accept_socket` |
-//! | `struct evhttp_bound_socket *`, `evhttp_bound_socket_get_fd(bound)`, `evhttp_bound_socket_get_listener(bound)` | `BoundSocket`, `BoundSocket::fd`, `BoundSocket::listener` |
+//! | `struct evhttp_bound_socket *`, `evhttp_bound_socket_get_fd(bound)`, `evhttp_bound_socket_get_listener(bound)` | `BoundSocket`, which derefs to its `Listener`: `bound.fd()` |
 //! | `evhttp_foreach_bound_socket(http, fn, arg)` | `Server::bound_sockets` |
 //! | `evhttp_bound_socket_foreach_fn` | `for bound in server.bound_sockets()` |
 //! | `evhttp_set_bevcb(http, cb, arg)`, `evhttp_bound_set_bevcb(bound, cb, arg)` | `Server::set_bevcb`, `BoundSocket::set_bevcb`: they get the plain stream; `None` closes the connection |
@@ -635,13 +636,13 @@
 //!
 //! # Not there yet
 //!
-//! Of the headers event.h, event_compat.h, event_struct.h, thread.h, util.h and watch.h nothing is missing.
+//! Of the headers event.h, event_compat.h, event_struct.h, listener.h, thread.h, util.h and watch.h nothing is missing.
 //!
 //! Of the other headers, a name that is not in a table above has no counterpart yet.
 
 #[cfg(doc)]
 use crate::{
     Accepted, Buffer, BufferChange, BufferEvent, Callbacks, Config, Direction, Eol, Error, Event, EventBase,
-    EventCount, EventId, EventInfo, Features, FileSegment, Listener, LoopEnd, LoopFlags, LoopHandle,
-    PrepareInfo, Ready, Remote, Sender, Signal, StreamEvent, Timer, Waker, Watcher, What,
+    EventCount, EventId, EventInfo, Features, FileSegment, Listener, ListenerOptions, LoopEnd, LoopFlags,
+    LoopHandle, PrepareInfo, Ready, Remote, Sender, Signal, StreamEvent, Timer, Waker, Watcher, What,
 };

@@ -1,5 +1,6 @@
 //! The loop's state and the handle on it. What a turn does stands in `turn`, what events can be told in `ops`.
 
+mod collect;
 mod common;
 mod counts;
 mod direct;
@@ -9,6 +10,7 @@ mod inspect;
 mod lent;
 mod measure;
 mod ops;
+mod register;
 mod slot;
 mod timers;
 mod turn;

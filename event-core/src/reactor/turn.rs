@@ -6,13 +6,12 @@ use bitflags::bitflags;
 
 use crate::clock::Time;
 use crate::error::Error;
-use crate::heap::Entry;
-use crate::interest::{Interest, Ready, Report, What};
+use crate::interest::{Ready, What};
 use crate::queue::Activation;
 use crate::reactor::{Callback, Core, EventId, Flags, Kind, Lent, LoopHandle, Slot, Uses, When};
 use crate::remote::MESSAGES_PER_TURN;
 use crate::slots::Key;
-use crate::sys::{Reported, WAKE_TAG};
+use crate::sys::WAKE_TAG;
 
 /// Streams that others wrote to are flushed at least every so many callbacks, so that a long batch does not hold them.
 pub(super) const CALLBACKS_PER_FLUSH: usize = 32;
@@ -485,131 +484,6 @@ impl Core {
     #[inline]
     pub(super) fn has_queued(&self) -> bool {
         !self.queues.is_empty() || self.later_live > 0
-    }
-
-    /// What was activated for the next turn belongs to this one now.
-    #[cold]
-    fn move_later(&mut self) {
-        if self.later.len() > self.later_live {
-            self.sweep_later();
-        }
-        let mut all = std::mem::take(&mut self.later);
-        for key in all.drain(..) {
-            if let Some(slot) = self.slots.get_mut(key) {
-                slot.flags.remove(Flags::LATER);
-                let ready = std::mem::take(&mut slot.later);
-                self.marks.ran(slot.kind);
-                self.activate(key, ready, 0);
-            }
-        }
-        self.later_live = 0;
-        // Its memory serves the next turn.
-        self.later = all;
-    }
-
-    /// Queues the events that the kernel's reports are for.
-    pub(super) fn collect_reports(&mut self, sys: &dyn crate::sys::Sys, reports: &[Reported]) {
-        let mut queued = 0;
-        for &Reported { tag, report } in reports {
-            let Some(fd) = self.fds.resolve(tag) else { continue };
-            if report.contains(Report::INVALID) {
-                let mut lost = self.detach_all(fd);
-                self.lost.append(&mut lost);
-                continue;
-            }
-            let ended = report.intersects(Report::HUP | Report::ERR);
-            let reported = Interest::from_bits_truncate(report.bits()) - Interest::EDGE;
-            let mut ready =
-                Ready::from_bits_truncate(report.bits()) & (Ready::READ | Ready::WRITE | Ready::CLOSED);
-            if ended {
-                ready |= Ready::READ | Ready::WRITE;
-            }
-            let mut wanted = Interest::empty();
-            let mut delivered = false;
-            let mut at = self.fds.get(fd).map_or(crate::fdmap::NONE, |entry| entry.first);
-            while let Some((key, slot)) = self.slots.at_mut(at) {
-                at = slot.next;
-                let wants = slot.wanted();
-                wanted |= wants;
-                let reasons = ready & Ready::from_bits_truncate(wants.bits());
-                if !reasons.is_empty() {
-                    delivered = true;
-                    if slot.what.contains(What::PERSIST) {
-                        // Ready beats due, also when it was due in an earlier turn and has not run yet.
-                        slot.active.remove(Ready::TIMEOUT);
-                    }
-                    slot.active |= reasons;
-                    if !slot.flags.contains(Flags::QUEUED) {
-                        slot.flags.insert(Flags::QUEUED);
-                        slot.seq = self.queues.push(key, slot.priority);
-                        queued += 1;
-                    }
-                }
-            }
-            if ended && !delivered {
-                // Nobody reads or writes, yet the kernel would report this for ever: told once, then disarmed.
-                let watchers: Vec<Key> = self.watchers(fd).collect();
-                for key in watchers {
-                    self.activate(key, Ready::CLOSED, 0);
-                }
-                if let Some(entry) = self.fds.get_mut(fd) {
-                    let _ = sys.change(fd, entry.tag(fd), entry.kernel, Interest::empty());
-                    entry.forget();
-                }
-            } else if !wanted.contains(reported) {
-                // Somebody paused: now it costs something, so now the kernel is told.
-                self.mark(fd);
-            }
-        }
-        self.marks.activated_more(queued);
-    }
-
-    /// Queues the events whose timeout has passed.
-    fn collect_due(&mut self, now: Time) {
-        if !self.heap.may_be_due(now) {
-            return;
-        }
-        let mut due = std::mem::take(&mut self.due);
-        self.heap.take_due(now, &mut due);
-        // All are out by now: a persistent timer of no length would be due again at once.
-        for &Entry { deadline, slot: index, .. } in &due {
-            let Some((key, slot)) = self.slots.at_mut(index) else { continue };
-            slot.settle_due();
-            if let Callback::Source(source) = &slot.callback {
-                let true_deadline = source.deadline();
-                if true_deadline > now && true_deadline != Time::NEVER {
-                    self.heap.set(index, true_deadline);
-                    continue;
-                }
-            }
-            if let (true, Some(interval)) = (slot.what.contains(What::PERSIST), slot.interval) {
-                let next = deadline.after(interval.duration());
-                let next = if next <= now { now.after(interval.duration()) } else { next };
-                let ready_too = slot.flags.contains(Flags::QUEUED)
-                    && slot.active.intersects(Ready::READ | Ready::WRITE | Ready::CLOSED | Ready::SIGNAL);
-                if ready_too {
-                    // Ready beats due: one call, and the timer starts anew.
-                    self.heap.rearm(index, now.after(interval.duration()));
-                    continue;
-                }
-                self.heap.rearm(index, next);
-            }
-            self.activate(key, Ready::TIMEOUT, 0);
-        }
-        due.clear();
-        self.due = due;
-    }
-
-    /// Queues the events of a signal.
-    fn deliver(&mut self, signal: i32, deliveries: u32) {
-        let deliveries = u16::try_from(deliveries).unwrap_or(u16::MAX);
-        let mut at =
-            self.signals.iter().find(|entry| entry.0 == signal).map_or(crate::fdmap::NONE, |entry| entry.1);
-        while let Some(key) = self.slots.key_at(at) {
-            let Some(slot) = self.slots.get(key) else { break };
-            at = slot.next;
-            self.activate(key, Ready::SIGNAL, deliveries);
-        }
     }
 
     /// The next activation to run, and its priority: of the most urgent queue that holds one, unless a batch is under

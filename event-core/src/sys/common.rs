@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::interest::{Features, Interest};
 use super::seam::{Address, FdKind, FileId, ListenOptions, Reported, Sys, Wake};
 use super::sig::Subscription;
 use super::wake::Waker;
-use super::{fork, net, os};
+use super::{fork, listening, net, os};
 
 /// One way to wait for fds; the same words as in `Sys`, less what all of them share.
 pub(super) trait Backend: Sized {
@@ -133,7 +133,15 @@ impl<B: Backend> Sys for Common<B> {
     }
 
     fn listen(&self, address: &Address, options: &ListenOptions) -> io::Result<RawFd> {
-        net::listen(address, options)
+        listening::listen(address, options)
+    }
+
+    fn adopt(&self, fd: RawFd, backlog: i32) -> io::Result<()> {
+        listening::adopt(fd, backlog)
+    }
+
+    fn own(&self, fd: RawFd) -> io::Result<OwnedFd> {
+        listening::own(fd)
     }
 
     fn accept(&self, fd: RawFd) -> io::Result<(RawFd, Address)> {
@@ -255,6 +263,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn the_table_tells_the_truth_before_anything_is_made() {
         for method in METHODS {
             let sys = (method.make)().unwrap();

@@ -28,6 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn a_failing_call_inside_leaves_errno_as_it_was() {
         // SAFETY: close(2) of a number that is not open does nothing but set errno.
         unsafe { libc::close(-1) };

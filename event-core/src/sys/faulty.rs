@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -161,6 +161,15 @@ impl Sys for Faulty {
     fn listen(&self, address: &Address, options: &ListenOptions) -> io::Result<RawFd> {
         self.plan.check(Call::Listen)?;
         self.inner.listen(address, options)
+    }
+
+    fn adopt(&self, fd: RawFd, backlog: i32) -> io::Result<()> {
+        self.plan.check(Call::Listen)?;
+        self.inner.adopt(fd, backlog)
+    }
+
+    fn own(&self, fd: RawFd) -> io::Result<OwnedFd> {
+        self.inner.own(fd)
     }
 
     fn accept(&self, fd: RawFd) -> io::Result<(RawFd, Address)> {
@@ -331,7 +340,7 @@ mod tests {
     /// Makes one call of each kind; says which failed.
     fn round(sys: &Faulty) -> Vec<Call> {
         let anywhere = Address::Ip(([127, 0, 0, 1], 0).into());
-        let options = ListenOptions { backlog: 1, reuse_address: true, no_delay: true };
+        let options = ListenOptions { backlog: 1, ..ListenOptions::default() };
         let kind = Cell::default();
         let file = File::open(std::env::current_exe().unwrap()).unwrap();
         let listener = sys.listen(&anywhere, &options);

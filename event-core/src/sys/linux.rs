@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use super::common::timespec;
 
@@ -19,6 +19,31 @@ pub(super) fn stream_socket(domain: Domain) -> io::Result<Socket> {
 /// accept(2), with the new socket non-blocking and close-on-exec from birth.
 pub(super) fn accept(fd: BorrowedFd<'_>) -> io::Result<(Socket, SockAddr)> {
     SockRef::from(&fd).accept4(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)
+}
+
+/// Has the kernel spread new connections over all sockets that listen on the same port.
+pub(super) fn share_port(socket: &Socket) -> io::Result<()> {
+    socket.set_reuse_port(true)
+}
+
+/// Has the kernel find out peers that are gone: after `idle`, and then thrice at a third of it.
+pub(super) fn keep_alive(socket: &Socket, idle: Duration) -> io::Result<()> {
+    // In whole seconds from 1 to 32,767: all else is EINVAL (MAX_TCP_KEEPIDLE).
+    let idle = idle.clamp(Duration::from_secs(1), Duration::from_secs(32_767));
+    let interval = (idle / 3).max(Duration::from_secs(1));
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(3))
+}
+
+/// Has a connection told once its first bytes have come, or after a second without any.
+pub(super) fn defer_accept(socket: &Socket) -> io::Result<()> {
+    let seconds: libc::c_int = 1;
+    let len = size_of_val(&seconds) as libc::socklen_t;
+    let value = (&raw const seconds).cast();
+    // SAFETY: setsockopt(2) reads `len` bytes at `value`, which is an int.
+    let done = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, value, len)
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// A new wake fd; `None` because an eventfd is both of its ends.

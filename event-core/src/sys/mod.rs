@@ -15,6 +15,7 @@ mod fork;
 mod kqueue;
 #[cfg(target_os = "linux")]
 mod linux;
+mod listening;
 // The one list of the systems with kqueue(2), which have a table of backends, and the calls for it, of their own. A tag
 // travels there in a pointer, so it must fit into one.
 #[cfg_attr(
@@ -51,9 +52,9 @@ use posix as os;
 
 pub use calls::{Call, Calls};
 pub(crate) use faulty::{Fault, Faulty, Plan};
-pub use seam::Address;
 
 pub(crate) use fork::fork_count;
+pub(crate) use listening::inherited;
 pub(crate) use methods::METHODS;
-pub(crate) use seam::{FdKind, FileId, ListenOptions, Reported, Sys, WAKE_TAG, Wake};
+pub(crate) use seam::{Address, FdKind, FileId, ListenOptions, Reported, Sys, WAKE_TAG, Wake};
 pub(crate) use sim::{By, ObjId, Sim, Step, World};

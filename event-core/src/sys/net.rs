@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use socket2::{Domain, SockAddr, SockRef};
 
-use super::seam::{Address, FdKind, FileId, ListenOptions};
+use super::seam::{Address, FdKind, FileId};
 use super::{os, sigpipe};
 
 /// The pieces that one `sendv` takes: enough to fill a socket's buffer, few enough for the kernel's own stack array.
@@ -82,27 +82,6 @@ fn writev(fd: RawFd, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
     let len = bufs.len() as libc::c_int;
     // SAFETY: writev(2) reads `len` iovecs and what they point to; std promises that IoSlice has the layout of one.
     retry(|| counted(unsafe { libc::writev(fd, bufs.as_ptr().cast(), len) }))
-}
-
-/// Makes a listening socket. A unix path is bound as given: a file that is there already makes it `EADDRINUSE`.
-pub(super) fn listen(address: &Address, options: &ListenOptions) -> io::Result<RawFd> {
-    let name = to_kernel(address)?;
-    let socket = os::stream_socket(name.domain())?;
-    if let Address::Ip(ip) = address {
-        if ip.is_ipv6() {
-            // Else the system's default decides whether 0.0.0.0 with the same port can be bound besides.
-            socket.set_only_v6(true)?;
-        }
-        if options.reuse_address {
-            socket.set_reuse_address(true)?;
-        }
-        if options.no_delay {
-            socket.set_tcp_nodelay(true)?;
-        }
-    }
-    socket.bind(&name)?;
-    socket.listen(options.backlog)?;
-    Ok(socket.into_raw_fd())
 }
 
 /// Takes one connection; the fd is the caller's.
@@ -202,7 +181,7 @@ fn as_socket<T>(kind: &Cell<FdKind>, call: impl FnMut() -> io::Result<T>) -> Opt
 }
 
 /// A number as what socket2 wants to see. Refuses negative ones, which the types cannot hold.
-fn borrow<'a>(fd: RawFd) -> io::Result<BorrowedFd<'a>> {
+pub(super) fn borrow<'a>(fd: RawFd) -> io::Result<BorrowedFd<'a>> {
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(libc::EBADF));
     }
@@ -211,7 +190,7 @@ fn borrow<'a>(fd: RawFd) -> io::Result<BorrowedFd<'a>> {
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-fn to_kernel(address: &Address) -> io::Result<SockAddr> {
+pub(super) fn to_kernel(address: &Address) -> io::Result<SockAddr> {
     let invalid = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     match address {
         Address::Ip(ip) => Ok(SockAddr::from(*ip)),

@@ -220,6 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn a_lock_that_the_parent_held_is_an_error_in_the_child_and_no_hang() {
         let poll = Poll::new(&Arc::new(Waker::new().unwrap())).unwrap();
         let held = poll.table();
@@ -229,6 +230,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn a_wake_fd_that_somebody_closed_is_an_error_and_no_endless_wake() {
         let waker = Arc::new(Waker::new().unwrap());
         let poll = Poll::new(&waker).unwrap();

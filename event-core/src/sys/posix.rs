@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use super::common::millis_up;
 use super::{net, sigpipe};
@@ -28,6 +28,31 @@ pub(super) fn accept(fd: BorrowedFd<'_>) -> io::Result<(Socket, SockAddr)> {
     let (socket, address) = SockRef::from(&fd).accept()?;
     socket.set_nonblocking(true)?;
     Ok((socket, address))
+}
+
+/// Has the kernel spread new connections over all sockets that listen on the same port. What is called so elsewhere lets
+/// one of them have them all, so it is refused there.
+#[cfg_attr(target_os = "linux", expect(dead_code, reason = "compiled for the tests"))]
+pub(super) fn share_port(socket: &Socket) -> io::Result<()> {
+    #[cfg(target_os = "freebsd")]
+    return socket.set_reuse_port_lb(true);
+    #[cfg(not(target_os = "freebsd"))]
+    {
+        let _ = socket;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// Has the kernel find out peers that are gone, beginning after `idle`, in its own rhythm.
+#[cfg_attr(target_os = "linux", expect(dead_code, reason = "compiled for the tests"))]
+pub(super) fn keep_alive(socket: &Socket, idle: Duration) -> io::Result<()> {
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle.max(Duration::from_secs(1))))
+}
+
+/// Does nothing: it would only save a turn.
+#[cfg_attr(target_os = "linux", expect(dead_code, reason = "compiled for the tests"))]
+pub(super) fn defer_accept(_: &Socket) -> io::Result<()> {
+    Ok(())
 }
 
 /// Both ends of a new pipe, reader first.
@@ -110,6 +135,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn sockets_made_and_accepted_do_not_block_and_are_not_inherited() {
         let listener = stream_socket(Domain::IPV4).unwrap();
         assert_eq!(flags(&listener), (true, true));
@@ -125,6 +151,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn a_replaced_fd_keeps_its_number_and_is_not_inherited() {
         let (reader, _writer) = io::pipe().unwrap();
         let old = OwnedFd::from(reader);
@@ -138,6 +165,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn poll_waits_no_shorter_than_asked() {
         let (reader, writer) = io::pipe().unwrap();
         let mut fds = [libc::pollfd { fd: reader.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
@@ -153,6 +181,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn a_pending_signal_is_taken_and_none_is_not_waited_for() {
         // SAFETY: a `sigset_t` is plain bits, and all-zero is the empty one.
         let mut set: libc::sigset_t = unsafe { mem::zeroed() };

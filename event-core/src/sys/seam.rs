@@ -6,12 +6,13 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::fd::RawFd;
-use std::path::{Path, PathBuf};
+use std::os::fd::{OwnedFd, RawFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use std::{cell::Cell, net::Shutdown, net::SocketAddr};
+use std::{cell::Cell, net::Shutdown};
 
+pub(crate) use crate::address::Address;
 use crate::clock::Time;
 use crate::interest::{Features, Interest, Report};
 
@@ -40,16 +41,6 @@ pub(crate) enum FdKind {
     Socket,
 }
 
-/// Where a listener listens or a stream connects to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Address {
-    /// An IPv4 or IPv6 address and port.
-    Ip(SocketAddr),
-    /// A unix-domain socket; `None` for the unnamed end of one.
-    Unix(Option<PathBuf>),
-}
-
 /// What tells one file from another: device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileId(pub(crate) u64, pub(crate) u64);
@@ -61,8 +52,38 @@ pub(crate) struct ListenOptions {
     pub(crate) backlog: i32,
     /// `SO_REUSEADDR`; TCP only.
     pub(crate) reuse_address: bool,
+    /// Several sockets share the port and the kernel spreads connections over them; TCP only.
+    pub(crate) reuse_port: bool,
+    /// `IPV6_V6ONLY`, set either way; IPv6 only.
+    pub(crate) only_v6: bool,
     /// `TCP_NODELAY`, which accepted sockets inherit; TCP only.
     pub(crate) no_delay: bool,
+    /// `SO_KEEPALIVE` after so long, which accepted sockets inherit; TCP only.
+    pub(crate) keep_alive: Option<Duration>,
+    /// A connection is told once its first bytes have come, where the system can do that; TCP only.
+    pub(crate) deferred_accept: bool,
+    /// The permissions of the file; unix paths only.
+    pub(crate) mode: Option<u32>,
+    /// A socket at the path that nobody listens on is removed; unix paths only.
+    pub(crate) replace_stale: bool,
+}
+
+impl Default for ListenOptions {
+    fn default() -> ListenOptions {
+        ListenOptions {
+            // The kernel may allow fewer (`net.core.somaxconn` on Linux): enough for a burst of new clients.
+            backlog: 4096,
+            reuse_address: true,
+            reuse_port: false,
+            only_v6: true,
+            no_delay: true,
+            // As libevent: a peer that vanished is found out in the end, though nobody set a timeout.
+            keep_alive: Some(Duration::from_secs(300)),
+            deferred_accept: false,
+            mode: None,
+            replace_stale: false,
+        }
+    }
 }
 
 /// Wakes a waiting loop from any thread. Coalescing is the caller's affair (`remote`).
@@ -125,6 +146,12 @@ pub(crate) trait Sys {
     fn sendfile(&self, fd: RawFd, file: &File, offset: u64, max: usize) -> io::Result<usize>;
 
     fn listen(&self, address: &Address, options: &ListenOptions) -> io::Result<RawFd>;
+
+    /// Readies a socket made elsewhere for `accept`, listening with `backlog` if it does not listen yet.
+    fn adopt(&self, fd: RawFd, backlog: i32) -> io::Result<()>;
+
+    /// Makes an owner of an fd that is the caller's; `Unsupported` where numbers are not the system's.
+    fn own(&self, fd: RawFd) -> io::Result<OwnedFd>;
 
     fn accept(&self, fd: RawFd) -> io::Result<(RawFd, Address)>;
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::few::few_under_miri;
 
 /// What a server sees: each whole request as `METHOD target`, with `=body` and `+trailer:value` where it has them;
 /// then how it ends: a status for a refusal, `closed` where nothing more is read, `..` inside a request, nothing
@@ -73,14 +74,14 @@ const SMUGGLED: &[u8] = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[track_caller]
 fn check(rows: &[(&[u8], &str)], rules: &Rules) {
-    for (input, expected) in rows {
+    for (input, expected) in rows.iter().step_by(few_under_miri(1, 6)) {
         let shown = input.escape_ascii();
         assert_eq!(run(&[input], rules), *expected, "whole: {shown}");
-        for at in 0..=input.len() {
+        for at in (0..=input.len()).step_by(few_under_miri(1, 40)) {
             let (head, tail) = input.split_at(at);
             assert_eq!(run(&[head, tail], rules), *expected, "cut at {at}: {shown}");
         }
-        let bytes: Vec<&[u8]> = input.chunks(1).collect();
+        let bytes: Vec<&[u8]> = input.chunks(few_under_miri(1, 7)).collect();
         assert_eq!(run(&bytes, rules), *expected, "byte by byte: {shown}");
         let refused = expected.rsplit("; ").next().is_some_and(|last| last.parse::<u16>().is_ok());
         if refused || expected.ends_with("closed") {
@@ -353,7 +354,7 @@ fn framing() {
 #[test]
 fn chunks() {
     let head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
-    for (rest, expected) in CHUNKS {
+    for (rest, expected) in CHUNKS.iter().step_by(few_under_miri(1, 6)) {
         check(&[(&[&head[..], rest].concat(), expected)], &Rules::default());
     }
 }
@@ -434,7 +435,7 @@ fn damaged_and_random_input_gives_the_same_outcome_however_it_is_cut() {
     let rules = Rules::default();
     let rows = [LINES, FIELDS, FRAMING, CONNECTIONS].concat();
     let mut random = Random(0x5eed_0001);
-    for round in 0..20_000 {
+    for round in 0..few_under_miri(20_000, 6) {
         let mut input = if random.below(8) == 0 {
             (0..random.below(64)).map(|_| random.below(256) as u8).collect()
         } else {

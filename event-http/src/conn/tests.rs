@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::encode::{self, Automatic, Payload, ReplyHead};
+use crate::few::few_under_miri;
 
 /// A connection with input that was not consumed, at a time.
 struct Peer {
@@ -161,6 +162,7 @@ fn a_body_must_not_stop_nor_drip() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "its forty thousand bytes are written out one by one")]
 fn a_fast_body_earns_time() {
     let mut peer = Peer::new();
     let head = POST.replace("10", "1000000");
@@ -533,7 +535,7 @@ fn random_bytes_never_panic() {
         state ^= state << 17;
         state
     };
-    for _ in 0..5_000 {
+    for _ in 0..few_under_miri(5_000, 10) {
         let mut peer = Peer::new();
         for _ in 0..8 {
             let bytes: Vec<u8> = (0..random() % 40).map(|_| (random() >> 11) as u8).collect();

@@ -2,15 +2,14 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::{OwnedFd, RawFd};
-use std::path::Path;
+use std::ops::Deref;
+use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 
-use event_core::{Accepted, Address, BufferEvent, Listener};
+use event_core::{Accepted, Address, BufferEvent, Listener, ListenerOptions, ToAddress};
 
 use crate::driver::Connection;
-use crate::error::{Error, Ours};
+use crate::error::{Caller, Error, Ours};
 use crate::server::slot::Slot;
 use crate::server::{Inner, Server};
 
@@ -50,7 +49,8 @@ fn make(factory: &Slot<Factory>, plain: BufferEvent) -> Result<Option<BufferEven
 
 /// A socket that a server listens on: libevent's `evhttp_bound_socket`.
 ///
-/// A clonable handle; dropping it changes nothing.
+/// It derefs to its [`Listener`], which tells the fd and the address, and stops when it is freed. A clonable handle;
+/// dropping it changes nothing.
 #[derive(Clone)]
 #[doc(alias = "evhttp_bound_socket")]
 pub struct BoundSocket {
@@ -67,26 +67,6 @@ struct Own {
 }
 
 impl BoundSocket {
-    /// The listener. It is the server's: freeing it is [`Server::del_accept_socket`]'s.
-    #[doc(alias = "evhttp_bound_socket_get_listener")]
-    pub fn listener(&self) -> &Listener {
-        &self.listener
-    }
-
-    /// The listening socket; `None` once it is closed.
-    #[doc(alias = "evhttp_bound_socket_get_fd")]
-    pub fn fd(&self) -> Option<RawFd> {
-        self.listener.fd()
-    }
-
-    /// Where it listens, with the port that the system chose.
-    ///
-    /// # Errors
-    /// - `is_ours` if it is closed.
-    pub fn local_address(&self) -> Result<Address, Error> {
-        Ok(self.listener.local_address()?)
-    }
-
     /// Sets what makes the streams of connections that this socket accepts; it wins over [`Server::set_bevcb`].
     #[doc(alias = "evhttp_bound_set_bevcb")]
     pub fn set_bevcb(&self, factory: impl FnMut(BufferEvent) -> Option<BufferEvent> + 'static) {
@@ -103,6 +83,14 @@ impl BoundSocket {
     }
 }
 
+impl Deref for BoundSocket {
+    type Target = Listener;
+
+    fn deref(&self) -> &Listener {
+        &self.listener
+    }
+}
+
 impl fmt::Debug for BoundSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BoundSocket").field("address", &self.listener.local_address().ok()).finish()
@@ -110,78 +98,76 @@ impl fmt::Debug for BoundSocket {
 }
 
 impl Server {
-    /// Listens on one more address, given as a number or a name, and returns it with the port that the system chose if
-    /// `port` is 0. A name is looked up before this returns; the first of its addresses that can be had is taken.
+    /// Listens on one more address: `"127.0.0.1:8081"`, `("localhost", 8081)`, `"unix:/run/app.sock"`, as
+    /// [`Listener::bind`] does. The socket tells the port that the system chose if it was 0, and stops when it is freed.
     ///
     /// # Errors
-    /// - `is_ours`, with the system's error as source: the port is taken, the name is unknown, the right is missing.
+    /// - `is_ours`, with the system's error as source: the port is taken, the path exists, the name is unknown, the right
+    ///   is missing.
+    /// - `is_invalid_argument` if it is no address; `is_server_gone`.
     #[doc(alias = "evhttp_bind_socket")]
-    pub fn bind(&self, address: &str, port: u16) -> Result<SocketAddr, Error> {
-        let bound = self.bind_with_handle(address, port)?;
-        match bound.local_address()? {
-            Address::Ip(address) => Ok(address),
-            _ => Err(Ours::Listen(std::io::ErrorKind::AddrNotAvailable.into()).into()),
-        }
+    #[doc(alias = "evhttp_bind_socket_with_handle")]
+    pub fn bind(&self, address: impl ToAddress) -> Result<BoundSocket, Error> {
+        self.bind_with(&ListenerOptions::new(), address)
     }
 
-    /// As [`bind`](Self::bind), and returns the socket.
+    /// Listens on one more address, with options of the listener's.
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
-    #[doc(alias = "evhttp_bind_socket_with_handle")]
-    pub fn bind_with_handle(&self, address: &str, port: u16) -> Result<BoundSocket, Error> {
-        let mut refusal = None;
-        for address in (address, port).to_socket_addrs().map_err(Ours::Listen)? {
-            let own = Rc::new(Own::default());
-            match Listener::bind(&self.inner.handle, address, self.inner.acceptor(&own)) {
-                Ok(listener) => return self.keep(listener, own),
-                Err(error) => refusal = Some(error),
-            }
-        }
-        Err(refusal.map_or_else(|| Ours::Listen(std::io::ErrorKind::AddrNotAvailable.into()).into(), refused))
-    }
-
-    /// Listens on a unix-domain socket at `path`, which must not exist; it is removed when the server stops listening.
-    ///
-    /// # Errors
-    /// - `is_ours`, with the system's error as source.
-    pub fn bind_unix(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn bind_with(
+        &self,
+        options: &ListenerOptions,
+        address: impl ToAddress,
+    ) -> Result<BoundSocket, Error> {
         let own = Rc::new(Own::default());
-        let listener = Listener::bind_unix(&self.inner.handle, path, self.inner.acceptor(&own));
-        self.keep(listener.map_err(refused)?, own).map(drop)
+        self.keep(options.bind(&self.inner.handle, address, self.inner.acceptor(&own)), own)
     }
 
-    /// Takes over a socket that listens already: inherited, or made with options of the program's. It is closed when
-    /// the server stops listening.
+    /// Listens on a socket that was made elsewhere, such as one of [`event_core::listen_fds`]: see [`Listener::from_fd`].
     ///
     /// # Errors
-    /// - `is_ours` if the backend refuses it.
+    /// - `is_ours`, with the system's error as source, if it cannot listen; `is_server_gone`.
     #[doc(alias = "evhttp_accept_socket")]
     #[doc(alias = "evhttp_accept_socket_with_handle")]
     pub fn accept_socket(&self, fd: impl Into<OwnedFd>) -> Result<BoundSocket, Error> {
         let own = Rc::new(Own::default());
-        let listener = Listener::from_fd(&self.inner.handle, fd, self.inner.acceptor(&own));
-        self.keep(listener.map_err(refused)?, own)
+        self.keep(Listener::from_fd(&self.inner.handle, fd, self.inner.acceptor(&own)), own)
     }
 
-    /// Takes over a listener on the same loop; its accept callback is replaced.
+    /// Serves what a listener accepts from here on, and frees it with the server. Its callback is replaced.
     ///
     /// # Errors
-    /// - `is_server_gone` if the server was freed or stops; the listener is then freed as well.
+    /// - `is_server_gone`; the listener is freed.
     #[doc(alias = "evhttp_bind_listener")]
     pub fn bind_listener(&self, listener: Listener) -> Result<BoundSocket, Error> {
         let own = Rc::new(Own::default());
         listener.set_cb(self.inner.acceptor(&own));
-        self.keep(listener, own)
+        self.keep(Ok(listener), own)
     }
 
-    fn keep(&self, listener: Listener, own: Rc<Own>) -> Result<BoundSocket, Error> {
+    fn keep(
+        &self,
+        listener: Result<Listener, event_core::Error>,
+        own: Rc<Own>,
+    ) -> Result<BoundSocket, Error> {
+        let listener = listener.map_err(|error| match error {
+            event_core::Error::Io(error) => Ours::Listen(error).into(),
+            event_core::Error::Invalid(why) => Caller::Address(why).into(),
+            error => Error::from(error),
+        })?;
         let bound = BoundSocket { listener, own };
         if self.inner.gone.get() || self.inner.stopping.get() {
             bound.close();
             return Err(Ours::ServerGone.into());
         }
-        self.inner.listeners.borrow_mut().push(bound.clone());
+        let freed: Vec<BoundSocket> = {
+            let mut listeners = self.inner.listeners.borrow_mut();
+            listeners.push(bound.clone());
+            listeners.extract_if(.., |bound| bound.fd().is_none()).collect()
+        };
+        // Those that the program has freed are of no use any more.
+        freed.iter().for_each(BoundSocket::close);
         Ok(bound)
     }
 
@@ -202,7 +188,7 @@ impl Server {
     /// The sockets it listens on.
     #[doc(alias = "evhttp_foreach_bound_socket")]
     pub fn bound_sockets(&self) -> Vec<BoundSocket> {
-        self.inner.listeners.borrow().clone()
+        self.inner.listeners.borrow().iter().filter(|bound| bound.fd().is_some()).cloned().collect()
     }
 
     /// Where the server listens.
@@ -310,12 +296,5 @@ impl Inner {
         // All of them first: what factories let go of is the program's, and may panic.
         bound.iter().for_each(|bound| bound.listener.free());
         bound.iter().for_each(BoundSocket::close);
-    }
-}
-
-fn refused(error: event_core::Error) -> Error {
-    match error {
-        event_core::Error::Io(error) => Ours::Listen(error).into(),
-        error => error.into(),
     }
 }

@@ -20,7 +20,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use event_core::{EventId, LoopHandle, Owned, Ready};
+use event_core::{EventId, LoopHandle, Owned, Ready, ToAddress};
 use slab::Slab;
 
 use crate::conn::Rules;
@@ -59,7 +59,7 @@ use slot::Slot;
 /// use event_http::Server;
 ///
 /// let mut base = EventBase::new()?;
-/// let http = Server::start(&base, "127.0.0.1", 8081)?;
+/// let http = Server::start(&base, "127.0.0.1:8081")?;
 /// http.set_gencb(|req| req.send_reply(200, "OK", "Hello!"));
 /// base.dispatch()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -141,9 +141,9 @@ impl Server {
     /// # Errors
     /// As [`bind`](Self::bind).
     #[doc(alias = "evhttp_start")]
-    pub fn start(handle: &LoopHandle, address: &str, port: u16) -> Result<Server, Error> {
+    pub fn start(handle: &LoopHandle, address: impl ToAddress) -> Result<Server, Error> {
         let server = Server::new(handle)?;
-        match server.bind(address, port) {
+        match server.bind(address) {
             Ok(_) => Ok(server),
             Err(error) => {
                 server.free();

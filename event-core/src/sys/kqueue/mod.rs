@@ -353,6 +353,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn a_change_leaves_exactly_what_is_wanted_from_every_state() {
         let (kqueue, model) = made();
         for before in interests() {
@@ -371,6 +372,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn a_registration_left_behind_is_replaced_but_for_its_mode() {
         let (kqueue, model) = made();
         kqueue.change(FD, 1, NONE, WRITE).unwrap();
@@ -379,6 +381,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn a_number_that_was_closed_or_reused_is_told_and_not_watched() {
         for (old, new) in
             [(READ, READ), (READ, READ | WRITE), (READ | WRITE, WRITE), (Interest::CLOSED, READ)]
@@ -399,6 +402,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn a_negative_number_is_not_open() {
         let (kqueue, model) = made();
         for fd in [-1, i32::MIN] {
@@ -410,6 +414,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn a_filter_that_is_refused_leaves_nothing_of_its_change() {
         let (kqueue, model) = made();
         model.borrow_mut().refused.push((FD, Filter::Write, libc::EPIPE));
@@ -423,6 +428,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn a_wait_reports_what_the_kernel_gives_and_asks_for_more_next_time() {
         let (kqueue, model) = made();
         let event = |fd| Kevent { fd, tag: 10 + fd as u64, ..Fake::EMPTY };
@@ -443,6 +449,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn both_filters_of_an_fd_make_one_report() {
         let (kqueue, model) = made();
         let read = Kevent { fd: 5, flags: EV_EOF, tag: 7, ..Fake::EMPTY };
@@ -455,6 +462,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn an_interrupted_wait_is_none_and_a_failed_one_is_told() {
         let (kqueue, model) = made();
         for (errno_given, told) in [(libc::EINTR, None), (libc::EBADF, Some(libc::EBADF))] {
@@ -468,6 +476,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn a_child_gets_a_queue_of_its_own_and_takes_no_number_from_anybody() {
         let (kqueue, model) = made();
         let number = kqueue.queue.get();
@@ -495,6 +504,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn dropping_it_in_a_child_closes_nothing() {
         let (kqueue, _) = made();
         let number = kqueue.queue.get();
@@ -505,6 +515,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the real kernel")]
     fn a_number_is_given_where_it_is_free() {
         let fd = Fake::default().kqueue().unwrap();
         let was = fd.as_raw_fd();

@@ -17,7 +17,7 @@ use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::rc::Rc;
@@ -172,9 +172,20 @@ impl Sys for Sim {
     fn listen(&self, address: &Address, options: &ListenOptions) -> io::Result<RawFd> {
         self.call(Call::Listen, |state| {
             state.fds.check_limit()?;
-            let id = state.listen(address, options.backlog)?;
+            let id = state.listen(address, options)?;
             Ok(state.install(id))
         })
+    }
+
+    fn adopt(&self, fd: RawFd, _: i32) -> io::Result<()> {
+        self.call(Call::Listen, |state| {
+            let id = state.file_of(fd)?;
+            state.adopt(id)
+        })
+    }
+
+    fn own(&self, _: RawFd) -> io::Result<OwnedFd> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "a simulated file is none of the system's"))
     }
 
     fn accept(&self, fd: RawFd) -> io::Result<(RawFd, Address)> {

@@ -8,10 +8,10 @@ use std::ops::RangeInclusive;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use crate::sys::seam::Address;
+use crate::sys::seam::{Address, ListenOptions};
 
 use super::errno;
-use super::names::{collide, loopback, reaches};
+use super::names::{Bound, collide, loopback, mapped, reaches};
 use super::stream::{Kind, Phase, Stream};
 use super::world::{Body, ObjId, State};
 
@@ -20,7 +20,7 @@ const EPHEMERAL: RangeInclusive<u16> = 49_152..=65_535;
 
 #[derive(Debug)]
 pub(super) struct Listener {
-    pub(super) address: Address,
+    pub(super) bound: Bound,
     /// How many connections may wait in `queue`; at least 1.
     backlog: usize,
     /// Established and not yet accepted: the server's ends. The queue holds their reference.
@@ -130,23 +130,37 @@ impl State {
     // Listening and connecting.
 
     /// Makes a listener that has no number yet.
-    pub(crate) fn listen(&mut self, address: &Address, backlog: i32) -> io::Result<ObjId> {
+    pub(crate) fn listen(&mut self, address: &Address, options: &ListenOptions) -> io::Result<ObjId> {
         let address = match address {
             Address::Ip(ip) if ip.port() == 0 => self.free_address(ip.ip()),
             Address::Unix(None) => return Err(errno(libc::EINVAL)),
             other => other.clone(),
         };
-        if self.listeners.iter().any(|&id| self.listening(id).is_some_and(|taken| collide(taken, &address))) {
+        let dual = !options.only_v6 && address.socket_addr().is_some_and(|ip| ip.is_ipv6());
+        let bound = Bound { address, dual, shared: options.reuse_port };
+        if self.listeners.iter().any(|&id| self.listening(id).is_some_and(|taken| collide(taken, &bound))) {
             return Err(errno(libc::EADDRINUSE));
         }
-        if let Address::Unix(Some(path)) = &address {
-            self.unix_names.insert(path.clone());
+        if let Address::Unix(Some(path)) = &bound.address
+            && !self.unix_names.insert(path.clone())
+            && !options.replace_stale
+        {
+            return Err(errno(libc::EADDRINUSE));
         }
-        let backlog = usize::try_from(backlog).unwrap_or(usize::MAX).max(1);
-        let listener = Listener { address, backlog, queue: VecDeque::new(), waiting: VecDeque::new() };
+        let backlog = usize::try_from(options.backlog).unwrap_or(usize::MAX).max(1);
+        let listener = Listener { bound, backlog, queue: VecDeque::new(), waiting: VecDeque::new() };
         let id = self.insert(Body::Listener(listener));
         self.listeners.push(id);
         Ok(id)
+    }
+
+    /// Fails unless `id` listens: there is nothing here that is bound only.
+    pub(super) fn adopt(&mut self, id: ObjId) -> io::Result<()> {
+        match &self.object(id)?.body {
+            Body::Listener(_) => Ok(()),
+            Body::Stream(stream) if stream.is_socket() => Err(errno(libc::EINVAL)),
+            _ => Err(errno(libc::ENOTSOCK)),
+        }
     }
 
     /// Removes the name of a unix socket.
@@ -206,7 +220,10 @@ impl State {
     fn establish(&mut self, listener: ObjId, client: ObjId) {
         let Some(stream) = self.live(client) else { return };
         let (kind, latency) = (stream.kind, stream.latency);
-        let (server_local, server_remote) = (stream.remote.clone(), stream.local.clone());
+        let (mut server_local, mut server_remote) = (stream.remote.clone(), stream.local.clone());
+        if self.listening(listener).is_some_and(|bound| bound.dual) {
+            (server_local, server_remote) = (mapped(server_local), mapped(server_remote));
+        }
         let server = self.new_stream(kind, server_local, server_remote);
         if let Some(stream) = self.live(server) {
             stream.latency = latency;
@@ -261,16 +278,22 @@ impl State {
         self.listener(id).is_some_and(|listener| listener.queue.len() < listener.backlog)
     }
 
-    fn listening(&self, id: ObjId) -> Option<&Address> {
+    fn listening(&self, id: ObjId) -> Option<&Bound> {
         match self.objects.get(&id).map(|object| &object.body) {
-            Some(Body::Listener(listener)) => Some(&listener.address),
+            Some(Body::Listener(listener)) => Some(&listener.bound),
             _ => None,
         }
     }
 
-    fn find_listener(&self, target: &Address) -> Option<ObjId> {
-        let reaches = |&id: &ObjId| self.listening(id).is_some_and(|address| reaches(target, address));
-        self.listeners.iter().copied().find(reaches)
+    /// Of several that share the port, one by chance.
+    fn find_listener(&mut self, target: &Address) -> Option<ObjId> {
+        let reaches = |&id: &ObjId| self.listening(id).is_some_and(|bound| reaches(target, bound));
+        let found: Vec<ObjId> = self.listeners.iter().copied().filter(reaches).collect();
+        match found[..] {
+            [] => None,
+            [only] => Some(only),
+            _ => Some(found[self.random.below(found.len())]),
+        }
     }
 
     /// A port that nobody listens on and that was not handed out for long.
@@ -279,7 +302,7 @@ impl State {
             let port = self.next_port.max(*EPHEMERAL.start());
             self.next_port = if port == *EPHEMERAL.end() { *EPHEMERAL.start() } else { port + 1 };
             let taken =
-                |&id: &ObjId| matches!(self.listening(id), Some(Address::Ip(ip)) if ip.port() == port);
+                |&id: &ObjId| self.listening(id).is_some_and(|bound| bound.address.port() == Some(port));
             // Were every port listened on, the oldest is given again; `listen` then finds it taken.
             if self.listeners.len() > EPHEMERAL.len() || !self.listeners.iter().any(taken) {
                 return Address::Ip(SocketAddr::new(ip, port));
@@ -455,6 +478,13 @@ impl State {
         } else if let Some(listener) = self.listener(id) {
             let queue = mem::take(&mut listener.queue);
             let waiting = mem::take(&mut listener.waiting);
+            if let Address::Unix(Some(name)) = &listener.bound.address
+                && name.as_os_str().as_encoded_bytes().first() == Some(&0)
+            {
+                // A name in the abstract namespace has no file that could stay.
+                let name = name.clone();
+                self.unix_names.remove(&name);
+            }
             self.objects.remove(&id);
             self.listeners.retain(|&other| other != id);
             for server in queue {
@@ -497,7 +527,7 @@ impl State {
 
     pub(crate) fn local_address(&mut self, id: ObjId) -> io::Result<Address> {
         match &self.object(id)?.body {
-            Body::Listener(listener) => Ok(listener.address.clone()),
+            Body::Listener(listener) => Ok(listener.bound.address.clone()),
             Body::Stream(stream) if stream.is_socket() => Ok(stream.local.clone()),
             _ => Err(errno(libc::ENOTSOCK)),
         }

@@ -75,7 +75,7 @@ impl Stage {
     }
 
     fn listen(&self, address: &Address, backlog: i32) -> io::Result<RawFd> {
-        self.sys.listen(address, &ListenOptions { backlog, reuse_address: true, no_delay: true })
+        self.sys.listen(address, &ListenOptions { backlog, ..ListenOptions::default() })
     }
 
     fn elapsed(&self) -> Duration {

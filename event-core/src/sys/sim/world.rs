@@ -159,7 +159,7 @@ pub(crate) struct State {
     next_object: ObjId,
     /// The open files of `objects` that listen.
     pub(super) listeners: Vec<ObjId>,
-    /// Every path that was ever listened on: connecting to one is refused, to any other one ENOENT.
+    /// The files of unix sockets. To connect to one that nobody listens on is refused, to any other path ENOENT.
     pub(super) unix_names: BTreeSet<PathBuf>,
     pub(super) sets: BTreeMap<SetId, WatchSet>,
     next_set: SetId,

@@ -10,7 +10,10 @@ use std::process;
 use super::super::{Address, ListenOptions};
 use super::*;
 
-const OPTIONS: ListenOptions = ListenOptions { backlog: 16, reuse_address: true, no_delay: true };
+/// What a program gets that asks for nothing else.
+fn options() -> ListenOptions {
+    ListenOptions { backlog: 16, ..ListenOptions::default() }
+}
 
 fn pair() -> (UnixStream, UnixStream) {
     let (a, b) = UnixStream::pair().unwrap();
@@ -151,7 +154,7 @@ fn numbers_that_are_not_open_are_errors_everywhere() {
 
 /// Connects to a listener at `address` and sends both ways.
 fn talk(sys: &dyn Sys, address: &Address) -> io::Result<(OwnedFd, OwnedFd, OwnedFd)> {
-    let listener = owned(sys.listen(address, &OPTIONS)?);
+    let listener = owned(sys.listen(address, &options())?);
     assert_nonblocking_and_cloexec(listener.as_raw_fd());
     let address = sys.local_address(listener.as_raw_fd()).unwrap();
     assert_eq!(sys.accept(listener.as_raw_fd()).unwrap_err().kind(), io::ErrorKind::WouldBlock);
@@ -204,11 +207,60 @@ fn tcp_over_ipv4() {
 #[test]
 fn tcp_options_are_set_only_when_asked_for() {
     each(|sys| {
-        let options = ListenOptions { backlog: 1, reuse_address: false, no_delay: false };
+        let options = ListenOptions { reuse_address: false, no_delay: false, keep_alive: None, ..options() };
         let listener = owned(sys.listen(&ip("127.0.0.1:0"), &options).unwrap());
         let listener = socket2::Socket::from(listener);
         assert!(!listener.reuse_address().unwrap());
         assert!(!listener.tcp_nodelay().unwrap());
+    });
+}
+
+#[test]
+fn tcp_options_that_are_asked_for_are_set() {
+    each(|sys| {
+        let asked = ListenOptions {
+            reuse_port: cfg!(target_os = "linux"),
+            keep_alive: Some(Duration::from_secs(60)),
+            deferred_accept: true,
+            ..options()
+        };
+        let listener = socket2::Socket::from(owned(sys.listen(&ip("127.0.0.1:0"), &asked).unwrap()));
+        assert!(listener.keepalive().unwrap());
+        assert_eq!(listener.tcp_keepalive_time().unwrap(), Duration::from_secs(60));
+        #[cfg(target_os = "linux")]
+        {
+            assert!(listener.reuse_port().unwrap());
+            assert_eq!(listener.tcp_keepalive_interval().unwrap(), Duration::from_secs(20));
+            let (mut seconds, mut len) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
+            let (fd, out) = (listener.as_raw_fd(), (&raw mut seconds).cast());
+            // SAFETY: getsockopt(2) writes at most `len` bytes at `out`, which is an int.
+            unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, out, &mut len) };
+            assert!(seconds > 0);
+        }
+    });
+}
+
+#[test]
+fn a_keep_alive_of_any_length_is_taken() {
+    each(|sys| {
+        for idle in [Duration::ZERO, Duration::from_millis(1500), Duration::MAX] {
+            let asked = ListenOptions { keep_alive: Some(idle), ..options() };
+            owned(sys.listen(&ip("127.0.0.1:0"), &asked).unwrap());
+        }
+    });
+}
+
+#[test]
+fn a_bind_that_fails_leaves_the_file_that_was_there() {
+    each(|sys| {
+        let path = TempPath::new("mode.sock");
+        let address = Address::Unix(Some(path.0.clone()));
+        let fd = sys.listen(&address, &options()).unwrap();
+        sys.close(fd);
+        assert!(path.0.exists());
+        // It is another's, and not removed by the failure.
+        assert_eq!(errno(sys.listen(&address, &options())), Some(libc::EADDRINUSE));
+        assert!(path.0.exists());
     });
 }
 
@@ -226,9 +278,9 @@ fn tcp_over_ipv6_leaves_the_same_port_free_on_ipv4() {
         // Both wildcards with one port, which a dual-stack socket would not allow. Another process may have taken
         // the port on IPv4 by chance, so a few tries.
         let both = (0..10).any(|_| {
-            let six = owned(sys.listen(&ip("[::]:0"), &OPTIONS).unwrap());
+            let six = owned(sys.listen(&ip("[::]:0"), &options()).unwrap());
             let Address::Ip(bound) = sys.local_address(six.as_raw_fd()).unwrap() else { panic!() };
-            let four = sys.listen(&ip(&format!("0.0.0.0:{}", bound.port())), &OPTIONS);
+            let four = sys.listen(&ip(&format!("0.0.0.0:{}", bound.port())), &options());
             four.map(owned).is_ok()
         });
         assert!(both);
@@ -261,7 +313,7 @@ fn unix_sockets_with_a_path() {
         assert_eq!(sys.peer_address(server.as_raw_fd()).unwrap(), Address::Unix(None));
         drop(listener);
         // The file is left, and what to do about it is not decided here.
-        assert_eq!(errno(sys.listen(&address, &OPTIONS)), Some(libc::EADDRINUSE));
+        assert_eq!(errno(sys.listen(&address, &options())), Some(libc::EADDRINUSE));
         assert_eq!(errno(sys.connect(&address)), Some(libc::ECONNREFUSED));
     });
 }
@@ -284,7 +336,7 @@ fn unix_addresses_that_the_kernel_would_mistake_are_refused() {
         let bad = [None, Some(""), Some("a\0b"), Some(&long)];
         for path in bad {
             let address = Address::Unix(path.map(PathBuf::from));
-            let refused = sys.listen(&address, &OPTIONS).unwrap_err();
+            let refused = sys.listen(&address, &options()).unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{address:?}");
             assert_eq!(sys.connect(&address).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         }

@@ -30,7 +30,8 @@ fn transfer(seed: u64) -> BTreeMap<&'static str, u32> {
     let (a, b) = stage.pair(false);
     stage.add(a, Interest::WRITE);
     stage.add(b, Interest::READ);
-    let data: Vec<u8> = (0..200_000_u32).map(|n| n as u8).collect();
+    let mut data = (0..=u8::MAX).collect::<Vec<u8>>().repeat(800);
+    data.truncate(200_000);
     let (mut sent, mut received, mut outcomes) = (0, Vec::with_capacity(data.len()), BTreeMap::new());
     while received.len() < data.len() {
         for (tag, report) in stage.wait(Some(ms(1))) {

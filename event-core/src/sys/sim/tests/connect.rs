@@ -99,6 +99,11 @@ fn an_address_is_taken_until_its_listener_closes() {
         let listener = stage.listen(&address, 1).unwrap();
         assert_eq!(code(stage.listen(&address, 1)), libc::EADDRINUSE);
         stage.sys.close(listener);
+        if let Some(path) = address.path() {
+            // The file stays, and is in the way.
+            assert_eq!(code(stage.listen(&address, 1)), libc::EADDRINUSE);
+            stage.sys.unlink(path);
+        }
         stage.listen(&address, 1).unwrap();
     }
     let one = stage.listen(&ip("127.0.0.1:0"), 1).unwrap();

@@ -1,26 +1,31 @@
 //! `Listener`: accepts connections and hands them to a callback.
 
+mod accepted;
+mod inherited;
+mod options;
+
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::{OwnedFd, RawFd};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::bufferevent::BufferEvent;
+use crate::address::ToAddress;
 use crate::clock::Time;
 use crate::error::Error;
 use crate::interest::{Ready, What};
 use crate::reactor::{Callback, EventId, Kind, LoopHandle, Source};
-use crate::sys::{Address, FileId, ListenOptions};
+use crate::sys::{Address, FileId};
 
-/// Asked of the kernel, which may allow fewer (`net.core.somaxconn` on Linux): enough for a burst of new clients.
-const BACKLOG: i32 = 4096;
+pub use accepted::Accepted;
+use accepted::Ticket;
+pub use inherited::{InheritedSocket, listen_fds};
+pub use options::ListenerOptions;
 
-/// At most this many connections are taken in one turn, so that a burst of them does not hold up the others.
-const ACCEPTS_PER_TURN: usize = 64;
+/// So many failures in a row are not the fault of clients any more.
+const FAILURES_PER_TURN: usize = 64;
 
 /// How long accepting rests when no descriptor is to be had. Short enough that a client waits no longer than it would
 /// for a busy server, long enough that the loop does nothing else than sleep.
@@ -41,7 +46,7 @@ type ErrorCallback = Box<dyn FnMut(&Listener, &io::Error)>;
 /// use event_core::{Direction, EventBase, Listener};
 ///
 /// let base = EventBase::new()?;
-/// let listener = Listener::bind(&base, "127.0.0.1:0".parse()?, |_, accepted| {
+/// let listener = Listener::bind(&base, "127.0.0.1:0", |_, accepted| {
 ///     let stream = accepted.into_stream();
 ///     stream.set_read_cb(|bev| {
 ///         let echo = bev.read_buffer();
@@ -49,8 +54,8 @@ type ErrorCallback = Box<dyn FnMut(&Listener, &io::Error)>;
 ///     });
 ///     let _ = stream.enable(Direction::READ);
 /// })?;
-/// println!("{:?}", listener.local_address()?);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// println!("listening on {}", listener.local_address()?);
+/// # Ok::<(), event_core::Error>(())
 /// ```
 #[derive(Clone)]
 #[doc(alias = "evconnlistener")]
@@ -58,51 +63,37 @@ pub struct Listener {
     inner: Rc<Inner>,
 }
 
-/// A connection that was accepted and belongs to nobody yet. Dropping it closes it.
-#[must_use = "dropping it closes the connection"]
-pub struct Accepted {
-    handle: LoopHandle,
-    fd: RawFd,
-    address: Address,
-}
-
-impl Accepted {
-    /// Makes a stream of it. It is not enabled for reading yet.
-    #[doc(alias = "bufferevent_socket_new")]
-    pub fn into_stream(mut self) -> BufferEvent {
-        BufferEvent::accepted(&self.handle, std::mem::replace(&mut self.fd, -1))
-    }
-
-    /// The peer's address.
-    pub fn address(&self) -> &Address {
-        &self.address
-    }
-
-    /// Takes the fd out: non-blocking, close-on-exec, and the caller's to close.
-    pub fn into_raw_fd(mut self) -> RawFd {
-        std::mem::replace(&mut self.fd, -1)
-    }
-}
-
-impl Drop for Accepted {
-    fn drop(&mut self) {
-        if self.fd >= 0 {
-            self.handle.sys().close(self.fd);
-        }
-    }
-}
-
-impl fmt::Debug for Accepted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Accepted").field("fd", &self.fd).field("address", &self.address).finish()
-    }
+/// What has become of a listener so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ListenerStats {
+    /// Connections handed to the callback.
+    pub accepted: u64,
+    /// Connections that had failed before they were accepted, which is their clients' affair.
+    pub aborted: u64,
+    /// How often accepting failed for another reason, such as `EMFILE`, and rested for 100 ms.
+    pub rested: u64,
+    /// How often the limit of [`Listener::set_max_connections`] was reached.
+    pub filled: u64,
+    /// How many of the connections that were accepted under such a limit are open now.
+    pub open: usize,
 }
 
 struct Inner {
     handle: LoopHandle,
     id: Cell<Option<EventId>>,
     fd: Cell<RawFd>,
+    /// Freeing closes the fd.
+    owns_fd: bool,
     enabled: Cell<bool>,
+    /// There is a callback, or it is running: without one nothing is accepted.
+    has_cb: Cell<bool>,
+    /// The most connections accepted in a turn; at least 1.
+    accepts_per_turn: usize,
+    max_connections: Cell<Option<usize>>,
+    /// The tickets that are out.
+    open: Cell<usize>,
+    stats: Cell<ListenerStats>,
     /// Until then it counts as a burst, and the kernel is asked until it says no. Single connections, further apart than
     /// that, cost one call each.
     burst_until: Cell<Time>,
@@ -124,74 +115,78 @@ struct Name {
 }
 
 impl Listener {
-    /// Listens on a TCP address. Port 0 lets the system choose: see [`local_address`](Self::local_address). A
-    /// connection's small writes are sent at once (TCP_NODELAY), and a v6 address takes v6 connections only.
+    /// Listens on an address, such as `"127.0.0.1:7777"`, `"[::]:80"`, `("localhost", 80)`, `"unix:/run/app.sock"`: see
+    /// [`ToAddress`]. A name is looked up before this returns; the first of its addresses that can be had is taken. With
+    /// port 0 the system chooses: see [`local_address`](Self::local_address).
+    ///
+    /// On TCP a connection's small writes are sent at once, an IPv6 address takes IPv6 only, and a peer that vanishes is
+    /// found out after some minutes. The path of a unix socket must not exist; it is removed when the listener is freed.
+    /// [`ListenerOptions`] change that. Every socket is close-on-exec.
     ///
     /// # Errors
-    /// - `Error::Io` with the kernel's errno: `EADDRINUSE`, `EACCES`, `EADDRNOTAVAIL`, no descriptor.
-    /// - `Error::LoopGone`, `Error::Forked`.
+    /// - `Error::Io` with the kernel's errno: `EADDRINUSE` (also if the path exists), `EACCES`, `EADDRNOTAVAIL`, no
+    ///   descriptor. Of a name's addresses, that of the last.
+    /// - `Error::Invalid` if it is no address; `Error::LoopGone`, `Error::Forked`.
     #[doc(alias = "evconnlistener_new_bind")]
+    #[doc(alias = "LEV_OPT_CLOSE_ON_EXEC")]
     pub fn bind(
         handle: &LoopHandle,
-        address: SocketAddr,
+        address: impl ToAddress,
         cb: impl FnMut(&Listener, Accepted) + 'static,
     ) -> Result<Listener, Error> {
-        Listener::listen(handle, &Address::Ip(address), Box::new(cb))
+        ListenerOptions::new().bind(handle, address, cb)
     }
 
-    /// Listens on a unix-domain socket at `path`, which must not exist; it is removed when the listener is freed.
+    /// Takes over a socket that was made elsewhere, such as one of [`listen_fds`]. It is made non-blocking and
+    /// close-on-exec, and listens from here on if it was only bound before. It is closed when the listener is freed; the
+    /// file of a unix socket stays.
     ///
     /// # Errors
-    /// - `Error::Io` with the kernel's errno: `EADDRINUSE` if the path exists.
+    /// - `Error::Io` if it is no socket or cannot listen (`ENOTSOCK`, `EINVAL`), or if the backend refuses it. It is
+    ///   closed then.
     /// - `Error::LoopGone`, `Error::Forked`.
-    #[doc(alias = "evconnlistener_new_bind")]
-    pub fn bind_unix(
-        handle: &LoopHandle,
-        path: impl AsRef<Path>,
-        cb: impl FnMut(&Listener, Accepted) + 'static,
-    ) -> Result<Listener, Error> {
-        let path = path.as_ref().to_path_buf();
-        Listener::listen(handle, &Address::Unix(Some(path)), Box::new(cb))
-    }
-
-    /// Takes over a socket that listens already. It is closed when the listener is freed.
-    ///
-    /// # Errors
-    /// - `Error::Io` if the backend refuses it; `Error::LoopGone`, `Error::Forked`.
     #[doc(alias = "evconnlistener_new")]
+    #[doc(alias = "LEV_OPT_CLOSE_ON_FREE")]
     pub fn from_fd(
         handle: &LoopHandle,
         fd: impl Into<OwnedFd>,
         cb: impl FnMut(&Listener, Accepted) + 'static,
     ) -> Result<Listener, Error> {
-        handle.check()?;
-        let fd = fd.into();
-        handle.sys().set_nonblocking(fd.as_raw_fd())?;
-        Listener::made(handle, fd.into_raw_fd(), None, Box::new(cb))
+        ListenerOptions::new().from_fd(handle, fd, cb)
     }
 
-    fn listen(handle: &LoopHandle, address: &Address, cb: AcceptCallback) -> Result<Listener, Error> {
-        handle.check()?;
-        let options = ListenOptions { backlog: BACKLOG, reuse_address: true, no_delay: true };
-        let fd = handle.sys().listen(address, &options)?;
-        let name = match address {
-            Address::Unix(Some(path)) => Some(Name { path: path.clone(), file: handle.sys().file_at(path) }),
-            _ => None,
-        };
-        Listener::made(handle, fd, name, cb)
+    /// As [`from_fd`](Self::from_fd), but the socket stays the caller's, who closes it, not before the listener is freed.
+    ///
+    /// # Errors
+    /// As `from_fd`; it is not closed then.
+    #[doc(alias = "evconnlistener_new")]
+    pub fn from_borrowed_fd(
+        handle: &LoopHandle,
+        fd: RawFd,
+        cb: impl FnMut(&Listener, Accepted) + 'static,
+    ) -> Result<Listener, Error> {
+        ListenerOptions::new().from_borrowed_fd(handle, fd, cb)
     }
 
     fn made(
         handle: &LoopHandle,
         fd: RawFd,
+        owns_fd: bool,
         name: Option<Name>,
+        options: &ListenerOptions,
         cb: AcceptCallback,
     ) -> Result<Listener, Error> {
         let inner = Rc::new(Inner {
             handle: handle.clone(),
             id: Cell::new(None),
             fd: Cell::new(fd),
+            owns_fd,
             enabled: Cell::new(false),
+            has_cb: Cell::new(true),
+            accepts_per_turn: options.accepts_per_turn,
+            max_connections: Cell::new(options.max_connections),
+            open: Cell::new(0),
+            stats: Cell::default(),
             burst_until: Cell::new(Time::default()),
             rest_until: Cell::new(Time::NEVER),
             logged: Cell::new(false),
@@ -207,7 +202,7 @@ impl Listener {
             listener.free();
             return Err(error);
         }
-        listener.enable();
+        listener.inner.set_enabled(!options.disabled);
         Ok(listener)
     }
 
@@ -216,6 +211,18 @@ impl Listener {
     pub fn set_cb(&self, cb: impl FnMut(&Listener, Accepted) + 'static) {
         let cb: AcceptCallback = Box::new(cb);
         let old = if self.inner.is_freed() { Some(cb) } else { self.inner.accept_cb.replace(Some(cb)) };
+        self.inner.has_cb.set(true);
+        self.inner.update();
+        drop(old);
+    }
+
+    /// Takes the callback away, as a NULL does in libevent: connections wait in the kernel until there is one again, and
+    /// the listener does not keep the loop running meanwhile.
+    #[doc(alias = "evconnlistener_set_cb")]
+    pub fn clear_cb(&self) {
+        let old = self.inner.accept_cb.borrow_mut().take();
+        self.inner.has_cb.set(false);
+        self.inner.update();
         drop(old);
     }
 
@@ -243,6 +250,21 @@ impl Listener {
     /// Whether it accepts.
     pub fn is_enabled(&self) -> bool {
         self.inner.enabled.get()
+    }
+
+    /// Bounds how many of its connections are open at once: those made streams ([`Accepted::into_stream`]) until they are
+    /// freed. At the limit it stops accepting, and others wait in the kernel's backlog; it goes on by itself when one is
+    /// freed. Zero accepts none, `None` is no limit.
+    ///
+    /// Connections that were accepted while there was no limit are not counted.
+    pub fn set_max_connections(&self, max: Option<usize>) {
+        self.inner.max_connections.set(max);
+        self.inner.update();
+    }
+
+    /// What has happened so far. Also of a freed one.
+    pub fn stats(&self) -> ListenerStats {
+        ListenerStats { open: self.inner.open.get(), ..self.inner.stats.get() }
     }
 
     /// Closes it. No callback comes any more; the running one is dropped when it returns. Freeing twice is harmless.
@@ -311,32 +333,60 @@ impl Source for Inner {
 impl Inner {
     fn accept_some(self: &Rc<Self>) {
         let now = self.handle.cached_now();
-        let most = if now < self.burst_until.get() { ACCEPTS_PER_TURN } else { 1 };
+        let most = if now < self.burst_until.get() { self.accepts_per_turn } else { 1 };
         self.burst_until.set(now.after(BURST));
-        let mut failed = 0;
-        for _ in 0..most {
-            if !self.enabled.get() || self.rest_until.get() != Time::NEVER {
-                return;
-            }
+        let (mut taken, mut failed) = (0, 0);
+        while taken < most && self.accepts() {
             match self.handle.sys().accept(self.fd.get()) {
                 Ok((fd, address)) => {
+                    taken += 1;
                     self.logged.set(false);
+                    self.count(|stats| stats.accepted += 1);
                     self.handle.note_progress();
-                    self.call(Accepted { handle: self.handle.clone(), fd, address });
+                    let ticket = self.max_connections.get().map(|_| Ticket::new(self));
+                    if self.is_full() {
+                        self.count(|stats| stats.filled += 1);
+                        self.update();
+                    }
+                    self.call(Accepted::new(self.handle.clone(), fd, address, ticket));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     // The backlog is empty: the burst, if it was one, is over.
                     self.burst_until.set(Time::default());
                     return;
                 }
-                Err(error) if is_the_clients(&error) && failed + 1 < ACCEPTS_PER_TURN => failed += 1,
+                Err(error) if is_the_clients(&error) && failed + 1 < FAILURES_PER_TURN => {
+                    failed += 1;
+                    self.count(|stats| stats.aborted += 1);
+                }
                 // So many in a row are no client's any more: the socket would be readable for ever.
                 Err(error) => {
+                    self.count(|stats| stats.rested += 1);
                     self.rest(&error);
                     return;
                 }
             }
         }
+    }
+
+    fn count(&self, change: impl FnOnce(&mut ListenerStats)) {
+        let mut stats = self.stats.get();
+        change(&mut stats);
+        self.stats.set(stats);
+    }
+
+    /// As many are open as may be.
+    fn is_full(&self) -> bool {
+        self.max_connections.get().is_some_and(|max| self.open.get() >= max)
+    }
+
+    fn accepts(&self) -> bool {
+        self.holds() && self.rest_until.get() == Time::NEVER && !self.is_full()
+    }
+
+    /// Connections are wanted, now or later.
+    fn holds(&self) -> bool {
+        self.enabled.get() && self.has_cb.get()
     }
 
     /// No descriptor, no memory: the socket would be readable for ever. Accepting rests, and it is said once.
@@ -371,7 +421,7 @@ impl Inner {
         cb(&Listener { inner: self.clone() }, accepted);
         let unwanted = {
             let mut slot = self.accept_cb.borrow_mut();
-            if slot.is_some() || self.is_freed() { Some(cb) } else { slot.replace(cb) }
+            if slot.is_some() || self.is_freed() || !self.has_cb.get() { Some(cb) } else { slot.replace(cb) }
         };
         drop(unwanted);
     }
@@ -389,9 +439,8 @@ impl Inner {
 
     fn update(&self) {
         let Some(id) = self.id.get() else { return };
-        let accepts = self.enabled.get() && self.rest_until.get() == Time::NEVER;
-        self.handle.set_interest(id, if accepts { What::READ } else { What::empty() });
-        self.handle.set_held(id, self.enabled.get());
+        self.handle.set_interest(id, if self.accepts() { What::READ } else { What::empty() });
+        self.handle.set_held(id, self.holds());
     }
 
     fn free(&self) {
@@ -399,16 +448,20 @@ impl Inner {
         self.enabled.set(false);
         let slot = self.handle.remove_slot(id.0);
         self.remove_name();
-        let fd = self.fd.replace(-1);
-        if fd >= 0 {
-            self.handle.sys().close(fd);
-        }
+        self.close();
         let callbacks = (self.accept_cb.borrow_mut().take(), self.error_cb.borrow_mut().take());
         drop((slot, callbacks));
     }
 }
 
 impl Inner {
+    fn close(&self) {
+        let fd = self.fd.replace(-1);
+        if fd >= 0 && self.owns_fd {
+            self.handle.sys().close(fd);
+        }
+    }
+
     /// Before the socket is closed, which until then keeps its inode from being given to another file.
     fn remove_name(&self) {
         let name = self.name.borrow_mut().take();
@@ -425,10 +478,9 @@ impl Inner {
 impl Drop for Inner {
     /// Reached unfreed only if the loop refused the listener when it was made.
     fn drop(&mut self) {
-        let fd = self.fd.replace(-1);
-        if fd >= 0 {
+        if self.fd.get() >= 0 {
             self.remove_name();
-            self.handle.sys().close(fd);
+            self.close();
         }
     }
 }
