@@ -504,6 +504,27 @@ fn junk_behind_the_last_request_is_not_read_while_its_answer_is_out() {
 }
 
 #[test]
+fn junk_is_not_read_each_time_that_a_piece_of_the_answer_has_left() {
+    each_simulated_web(|web| {
+        let kept = web.keep();
+        let client = web.client();
+        client.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        web.bed.run_until(&mut web.base, || kept.borrow().len() == 1);
+        let reply = kept.borrow_mut().remove(0).send_reply_start(200, None).unwrap();
+        let junk = vec![b'j'; 1 << 16];
+        let mut sent = 0;
+        for _ in 0..100 {
+            reply.chunk(PAGE).unwrap();
+            sent += client.write_some(&junk);
+            web.settle(&client);
+        }
+        assert!(sent < 2 << 20, "{sent} bytes for as many pieces as there were");
+        reply.end().unwrap();
+        web.until(&client, |got, _| got.ends_with(b"0\r\n\r\n"));
+    });
+}
+
+#[test]
 fn a_handler_has_its_time_if_there_is_a_limit() {
     each_simulated_web(|web| {
         let limits = Limits { handler_timeout: Some(Duration::from_secs(5)), ..Limits::default() };

@@ -160,13 +160,15 @@ impl Connection {
     /// Counts what came behind the last request and was thrown away.
     pub(super) fn count_junk(&self, len: usize) {
         self.lingers.set(true);
-        let all = self.extra(|extra| {
-            extra.junk = extra.junk.saturating_add(len);
-            extra.junk
-        });
-        if all > MAX_JUNK {
+        self.extra(|extra| extra.junk = extra.junk.saturating_add(len));
+        if self.has_read_junk() {
             self.pause();
         }
+    }
+
+    /// Whether so much of it came that no more is read while an answer is out.
+    pub(super) fn has_read_junk(&self) -> bool {
+        self.extra(|extra| extra.junk > MAX_JUNK)
     }
 }
 

@@ -202,6 +202,10 @@ impl Connection {
 
     /// Goes on in the next turn, on a fresh stack, with what lies here; more is read behind it.
     pub(super) fn resume(&self) {
+        if self.has_read_junk() {
+            // The lingering close goes on.
+            return;
+        }
         self.paused.set(false);
         self.yields.set(self.bev.trigger(Direction::READ).is_ok());
     }
