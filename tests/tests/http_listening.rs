@@ -121,6 +121,16 @@ fn a_factory_makes_the_streams_and_one_that_makes_none_closes_the_connection() {
             let client = web.client_at(&address);
             assert_eq!(web.ask_to_end(&client, GET), "", "never in the clear instead");
         }
+        // One that keeps what it got has no say over it.
+        let kept = Rc::new(RefCell::new(Vec::new()));
+        let sink = kept.clone();
+        server.set_bevcb(move |stream| {
+            sink.borrow_mut().push(stream);
+            None
+        });
+        let client = web.client_at(&first);
+        assert_eq!(web.ask_to_end(&client, GET), "");
+        assert!(kept.borrow()[0].is_freed());
         server.set_bevcb(|_| tests::quiet_panic("a factory"));
         let client = web.client_at(&first);
         assert_eq!(web.ask_to_end(&client, GET), "");

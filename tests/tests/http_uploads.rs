@@ -402,6 +402,34 @@ fn what_a_callback_of_a_body_does_to_its_server_or_itself_harms_nothing() {
 }
 
 #[test]
+fn a_callback_that_has_answered_before_the_end_hears_no_more() {
+    each_web(|web| {
+        let log = Log::default();
+        let sink = log.clone();
+        web.server
+            .route_early(all(), "/up", move |req| {
+                let sink = sink.clone();
+                req.stream_body(None, move |body, event| {
+                    sink.borrow_mut().push(format!("{event:?}").chars().take(4).collect());
+                    if let Some(req) = body.take_request() {
+                        req.send_reply(200, None, "early").unwrap();
+                    }
+                });
+            })
+            .unwrap();
+        let client = web.client();
+        client.write(format!("{HEAD}01234").as_bytes());
+        web.until(&client, |got, _| got.ends_with(b"early"));
+        client.write(b"56789");
+        web.settle(&client);
+        drop(client);
+        web.until_connections(0);
+        web.settle_all();
+        assert_eq!(log.take(), ["Data"]);
+    });
+}
+
+#[test]
 fn an_answer_may_be_streamed_while_the_body_comes() {
     each_web(|web| {
         web.page();
@@ -573,6 +601,20 @@ fn an_upload_has_the_handlers_time_only_when_it_is_whole() {
         }
         web.until(&client, |got, _| got.ends_with(b"got 10"));
         assert_eq!(log.take().last().unwrap(), "end {}");
+        // One that has said so late has the time anew.
+        let readers: Rc<RefCell<Vec<Request>>> = Rc::default();
+        let sink = readers.clone();
+        web.server.route_early(all(), "/late", move |req| sink.borrow_mut().push(req)).unwrap();
+        client.forget();
+        client.write(HEAD.replace("/up", "/late").as_bytes());
+        web.pass(&client, Duration::from_secs(4));
+        let req = readers.borrow_mut().remove(0);
+        req.stream_body(None, log_body(&log));
+        for digit in 0..10 {
+            web.pass(&client, Duration::from_secs(2));
+            client.write(digit.to_string().as_bytes());
+        }
+        web.until(&client, |got, _| got.ends_with(b"got 10"));
         // One that does not say what it wants of the body has it from the head on.
         let kept: Rc<RefCell<Vec<Request>>> = Rc::default();
         let sink = kept.clone();
