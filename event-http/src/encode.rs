@@ -285,8 +285,7 @@ fn error_page(put: &mut dyn FnMut(&[u8]), status: u16, reason: Option<&str>) {
 }
 
 /// Hands `text` to `put` with the five characters that mean something in HTML replaced.
-#[doc(alias = "evhttp_htmlescape")]
-fn escape_html(put: &mut dyn FnMut(&[u8]), text: &[u8]) {
+pub(crate) fn escape_html(put: &mut dyn FnMut(&[u8]), text: &[u8]) {
     let mut rest = text;
     while let Some(at) = rest.iter().position(|byte| b"<>\"'&".contains(byte)) {
         put(&rest[..at]);

@@ -87,7 +87,23 @@ pub(crate) enum Caller {
     Reason,
     ReplyEnded,
     Status,
+    Uri(UriPart),
     Value,
+}
+
+/// The part of a URI that is not as it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UriPart {
+    /// Percent-encoding, or what is encoded.
+    Escape,
+    Fragment,
+    Host,
+    Path,
+    Port,
+    Query,
+    Scheme,
+    UnixSocket,
+    UserInfo,
 }
 
 impl Error {
@@ -136,7 +152,7 @@ impl Error {
         matches!(self.kind, Kind::Ours(Ours::ServerGone))
     }
 
-    /// True if a header name, a value, a reason phrase, a status code or an address was refused.
+    /// True if a header name, a value, a reason phrase, a status code, an address or a part of a URI was refused.
     pub fn is_invalid_argument(&self) -> bool {
         matches!(
             self.kind,
@@ -147,6 +163,7 @@ impl Error {
                     | Caller::Pattern
                     | Caller::Reason
                     | Caller::Status
+                    | Caller::Uri(_)
                     | Caller::Value
             )
         )
@@ -222,6 +239,17 @@ impl Error {
                 Caller::Reason => "reason phrase has a control character",
                 Caller::ReplyEnded => "the reply has ended",
                 Caller::Status => "status code is not one of an answer",
+                Caller::Uri(part) => match part {
+                    UriPart::Escape => "malformed percent-encoding",
+                    UriPart::Fragment => "malformed fragment of a uri",
+                    UriPart::Host => "malformed host of a uri",
+                    UriPart::Path => "malformed path of a uri",
+                    UriPart::Port => "malformed port of a uri",
+                    UriPart::Query => "malformed query of a uri",
+                    UriPart::Scheme => "malformed scheme of a uri",
+                    UriPart::UnixSocket => "malformed unix socket of a uri",
+                    UriPart::UserInfo => "malformed user information of a uri",
+                },
                 Caller::Value => "header value has a control character",
             },
         }
@@ -307,6 +335,12 @@ impl From<Peer> for Error {
 impl From<Ours> for Error {
     fn from(ours: Ours) -> Error {
         Error { kind: Kind::Ours(ours) }
+    }
+}
+
+impl From<UriPart> for Error {
+    fn from(part: UriPart) -> Error {
+        Caller::Uri(part).into()
     }
 }
 

@@ -37,6 +37,7 @@
 //! | speak another protocol | [`Request::upgrade`] |
 //! | hear that the client has left, or that the answer has | [`Request::on_client_gone`], [`Request::on_complete`] |
 //! | listen on more, or on what is there | [`Server::bind`], [`Server::accept_socket`], [`Server::bind_listener`] |
+//! | take a target, a URI or a query apart, decode and encode, escape HTML | [`Request::uri`], [`Request::query_pairs`], [`Uri`], [`uridecode`], [`uriencode`], [`htmlescape`] |
 //! | bound sizes and times | [`Limits`], [`Server::set_limits`], [`Server::set_max_connections`] |
 //! | stop | [`Server::shutdown`], [`Server::free`] |
 //!
@@ -67,6 +68,7 @@ mod head;
 mod limits;
 mod parse;
 mod server;
+mod uri;
 
 pub use error::Error;
 pub use head::{HeaderValue, Headers, Method, MethodSet, Version};
@@ -74,4 +76,8 @@ pub use limits::Limits;
 pub use server::{
     BodyEvent, BodyReader, BoundSocket, Completion, Deferred, DeferredReply, ErrorPage, Gone, HandlerReturn,
     Overload, Reply, Request, Server, VirtualHost,
+};
+pub use uri::{
+    Plus, QueryFlags, QueryPair, Uri, UriFlags, decode_uri, encode_uri, htmlescape, parse_query_str,
+    query_pairs, uridecode, uridecode_str, uriencode,
 };

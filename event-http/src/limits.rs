@@ -17,8 +17,8 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The request line with its CRLF. Above it: 414, close. Default 8 KiB, which RFC 9112 section 3 asks for as a
-    /// minimum.
+    /// The request line with its CRLF. Above it: 414, or 501 if the method alone fills it; close. Default 8 KiB, which
+    /// RFC 9112 section 3 asks for as a minimum.
     pub max_request_line_bytes: Option<usize>,
     /// Request line and fields together, with the empty line. Above it: 431, close. Default 32 KiB. `None` still
     /// stops at 1 GiB, because positions in a head are kept in 32 bits.

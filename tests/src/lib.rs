@@ -3,7 +3,9 @@
 // Everything here is part of a test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+pub mod cases;
 pub mod http;
+pub mod reference;
 pub mod streams;
 pub mod tools;
 

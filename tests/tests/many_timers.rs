@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use event_core::{EventBase, EventCount, LoopEnd, Ready, Timer};
-use tests::{Bed, Log, each_backend, each_seed};
+use tests::{Bed, Log, each_backend, each_seed, few_under_miri};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -146,14 +146,15 @@ fn zero_timers_that_arm_themselves_and_others_wait_a_turn_each() {
 fn thousands_of_timers_fire_in_the_order_of_their_deadlines_and_of_arming() {
     each_seed(|bed| {
         let mut base = bed.base();
-        let (timers, log) = crowd(&base, 3_000);
+        const TIMERS: usize = few_under_miri(3_000, 60);
+        let (timers, log) = crowd(&base, TIMERS);
         let mut next = numbers(bed.seed());
         let mut model: Vec<(Duration, usize)> = Vec::new();
         let start = base.elapsed();
-        for step in 0..8_000 {
-            let n = if step < 3_000 { step } else { next(3_000) as usize };
+        for step in 0..few_under_miri(8_000, 160) {
+            let n = if step < TIMERS { step } else { next(TIMERS as u64) as usize };
             model.retain(|entry| entry.1 != n);
-            if step >= 3_000 && next(3) == 0 {
+            if step >= TIMERS && next(3) == 0 {
                 timers[n].del().unwrap();
             } else {
                 // Many are equal.
@@ -211,7 +212,7 @@ fn story(bed: &Bed, number: u64, counted: bool) -> Vec<String> {
         .unwrap();
         timers.borrow_mut().push(timer);
     }
-    for round in 0..60 {
+    for round in 0..few_under_miri(60, 3) {
         left.set(5);
         let n = next.borrow_mut()(40) as usize;
         {
@@ -232,7 +233,7 @@ fn story(bed: &Bed, number: u64, counted: bool) -> Vec<String> {
 #[test]
 fn a_timer_that_takes_the_short_way_does_what_any_other_does() {
     each_seed(|bed| {
-        for number in 0..5 {
+        for number in 0..few_under_miri(5, 1) {
             let number = 5 * bed.seed() + number;
             assert_eq!(story(bed, number, false), story(bed, number, true), "story {number}");
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use event_core::testing::{Peer, Sim};
 use event_core::{Direction, Event, EventCount, EventId, LoopFlags, LoopHandle, Ready, What};
-use tests::{Log, each_backend};
+use tests::{Log, each_backend, few_under_miri};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -21,7 +21,7 @@ const STREAMS: u64 = 7;
 const EVENTS: u64 = 12;
 
 /// Callbacks after which a program ends.
-const CALLBACKS: usize = 250;
+const CALLBACKS: usize = few_under_miri(250, 40);
 
 /// What a program knows: its callbacks draw what they do from one sequence, so two runs that differ anywhere differ in
 /// all that follows.
@@ -189,8 +189,8 @@ fn run(sim_seed: u64, program_seed: u64, long: bool) -> Vec<String> {
 #[test]
 fn no_program_can_tell_the_short_way_from_the_long_one() {
     let mut callbacks = 0;
-    for sim_seed in 1..=4 {
-        for program_seed in 1..=60 {
+    for sim_seed in 1..=few_under_miri(4, 1) {
+        for program_seed in 1..=few_under_miri(60, 1) {
             let (short, long) = (run(sim_seed, program_seed, false), run(sim_seed, program_seed, true));
             if let Some(at) = (0..short.len().max(long.len())).find(|&at| short.get(at) != long.get(at)) {
                 let from = at.saturating_sub(8);
@@ -204,7 +204,7 @@ fn no_program_can_tell_the_short_way_from_the_long_one() {
             callbacks += short.iter().filter(|line| !line.starts_with(' ')).count();
         }
     }
-    assert!(callbacks > 10_000, "the programs have hardly run: {callbacks}");
+    assert!(callbacks > few_under_miri(10_000, 20), "the programs have hardly run: {callbacks}");
 }
 
 #[test]

@@ -613,7 +613,7 @@
 //! | `EVHTTP_REQ_GET`, `EVHTTP_REQ_POST`, `EVHTTP_REQ_HEAD`, `EVHTTP_REQ_PUT`, `EVHTTP_REQ_DELETE`, `EVHTTP_REQ_OPTIONS`, `EVHTTP_REQ_TRACE`, `EVHTTP_REQ_CONNECT`, `EVHTTP_REQ_PATCH` | `Method::GET` and so on |
 //! | `EVHTTP_REQ_PROPFIND`, `EVHTTP_REQ_PROPPATCH`, `EVHTTP_REQ_MKCOL`, `EVHTTP_REQ_LOCK`, `EVHTTP_REQ_UNLOCK`, `EVHTTP_REQ_COPY`, `EVHTTP_REQ_MOVE` | `Method::PROPFIND` and so on |
 //! | `evhttp_request_get_uri(req)`, `evhttp_request_uri(req)` | `Request::target` |
-//! | `evhttp_uri_get_path(uri)`, `evhttp_uri_get_query(uri)` | `Request::path`, `Request::query` |
+//! | `evhttp_request_get_evhttp_uri(req)` | `Request::uri`; `Request::path` and `Request::query` make no copy |
 //! | `evhttp_request_get_host(req)`, `evhttp_connection_get_peer(con, &address, &port)`, `evhttp_connection_get_addr(con)` | `Request::host`, `Request::peer` |
 //! | `evhttp_request_get_input_headers(req)`, `evhttp_request_get_output_headers(req)`, `struct evkeyvalq` | `Request::headers`, `Request::reply_headers`, `Headers` |
 //! | `evhttp_find_header(headers, name)`, `evhttp_add_header(headers, name, value)` | `Headers::get`, `Headers::add` |
@@ -630,6 +630,21 @@
 //! | `evhttp_send_reply_start(req, code, reason)`, `evhttp_send_reply_chunk(req, buf)`, `evhttp_send_reply_end(req)` | `Request::send_reply_start`, `Reply::chunk`, `Reply::end` |
 //! | `evhttp_send_reply_chunk_with_cb(req, buf, cb, arg)` | `Reply::on_room` |
 //! | `evhttp_request_set_on_complete_cb(req, cb, arg)`, `evhttp_connection_set_closecb(con, cb, arg)` | `Request::on_complete`, `Request::on_client_gone` |
+//! | `struct evhttp_uri *`, `evhttp_uri_new()` | `Uri`, `Uri::new` |
+//! | `evhttp_uri_free(uri)` | `drop(uri)` |
+//! | `evhttp_uri_parse(text)`, `evhttp_uri_parse_with_flags(text, flags)`, `evhttp_uri_set_flags(uri, flags)` | `Uri::parse`, `Uri::parse_with_flags`, `Uri::set_flags` |
+//! | `EVHTTP_URI_NONCONFORMANT`, `EVHTTP_URI_HOST_STRIP_BRACKETS`, `EVHTTP_URI_UNIX_SOCKET` | `UriFlags::NONCONFORMANT` (control characters are refused all the same), `UriFlags::HOST_STRIP_BRACKETS`, `UriFlags::UNIX_SOCKET` |
+//! | `evhttp_uri_join(uri, text, size)` | `uri.to_string()`, which always succeeds |
+//! | `evhttp_uri_get_scheme(uri)`, `evhttp_uri_get_userinfo(uri)`, `evhttp_uri_get_host(uri)`, `evhttp_uri_get_port(uri)` | `Uri::scheme`, `Uri::userinfo`, `Uri::host`, `Uri::port` |
+//! | `evhttp_uri_get_path(uri)`, `evhttp_uri_get_query(uri)`, `evhttp_uri_get_fragment(uri)`, `evhttp_uri_get_unixsocket(uri)` | `Uri::path`, `Uri::query`, `Uri::fragment`, `Uri::unix_socket` |
+//! | `evhttp_uri_set_scheme(uri, text)`, `evhttp_uri_set_userinfo(uri, text)`, `evhttp_uri_set_host(uri, text)`, `evhttp_uri_set_port(uri, port)` | `Uri::set_scheme`, `Uri::set_userinfo`, `Uri::set_host`, `Uri::set_port`; `None` for NULL and -1 |
+//! | `evhttp_uri_set_path(uri, text)`, `evhttp_uri_set_query(uri, text)`, `evhttp_uri_set_fragment(uri, text)`, `evhttp_uri_set_unixsocket(uri, text)` | `Uri::set_path`, `Uri::set_query`, `Uri::set_fragment`, `Uri::set_unix_socket` |
+//! | `evhttp_encode_uri(text)`, `evhttp_uriencode(text, size, plus)` | `encode_uri`, `uriencode` with a `Plus` |
+//! | `evhttp_decode_uri(text)`, `evhttp_uridecode(text, plus, &size)` | `decode_uri`, `uridecode`; `uridecode_str` for text |
+//! | `evhttp_parse_query(uri, headers)` | `query_pairs(uri.query().unwrap_or(""))`; `Request::query_pairs` |
+//! | `evhttp_parse_query_str(query, headers)`, `evhttp_parse_query_str_flags(query, headers, flags)` | `parse_query_str`; keys are decoded, too |
+//! | `EVHTTP_URI_QUERY_NONCONFORMANT`, `EVHTTP_URI_QUERY_LAST_VAL` | `QueryFlags::NONCONFORMANT`, `QueryFlags::LAST_VAL` |
+//! | `evhttp_htmlescape(text)` | `htmlescape` |
 //! | `HTTP_OK`, `HTTP_NOCONTENT`, `HTTP_MOVEPERM`, `HTTP_MOVETEMP`, `HTTP_NOTMODIFIED` | `200`, `204`, `301`, `302`, `304` |
 //! | `HTTP_BADREQUEST`, `HTTP_NOTFOUND`, `HTTP_BADMETHOD`, `HTTP_ENTITYTOOLARGE`, `HTTP_EXPECTATIONFAILED` | `400`, `404`, `405`, `413`, `417` |
 //! | `HTTP_INTERNAL`, `HTTP_NOTIMPLEMENTED`, `HTTP_SERVUNAVAIL` | `500`, `501`, `503` |

@@ -136,8 +136,9 @@ impl fmt::Debug for LoopHandle {
 impl LoopHandle {
     /// Makes a loop on a kernel.
     pub(crate) fn new(sys: Rc<dyn Sys>) -> Result<LoopHandle, Error> {
-        let now = sys.now();
+        // In this order: what is shown as an `Instant` then lies behind by a little, and never ahead of the clock.
         let origin = Instant::now();
+        let now = sys.now();
         let shared = Shared::new(sys.waker());
         let core = Core {
             slots: Slots::new(),

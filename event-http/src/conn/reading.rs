@@ -59,6 +59,7 @@ impl<B: Default> Conn<B> {
         let understood = parse::request_head(&input[..len], fields, &rules.methods, &mut head)
             .and_then(|()| framing::understand(&mut head))
             .and_then(|meaning| match rules.methods.contains(&head.method) {
+                true if rules.strict_targets && !head.is_target_strict() => Err(Peer::Target),
                 true => Ok(meaning),
                 false => Err(Peer::MethodNotAllowed),
             });

@@ -60,7 +60,8 @@ fn is_port(port: &[u8]) -> bool {
     number <= u32::from(u16::MAX)
 }
 
-fn is_host(host: &[u8]) -> bool {
+/// True for a host that is not empty, an IP literal in its brackets.
+pub(crate) fn is_host(host: &[u8]) -> bool {
     match host {
         [] => false,
         [b'[', inner @ .., b']'] => is_ipv6(inner) || is_ip_future(inner),

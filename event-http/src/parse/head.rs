@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 use crate::error::Peer;
-use crate::head::{Field, Headers, Method, MethodSet, RequestHead, Span, Version};
+use crate::head::{Field, Headers, Method, MethodSet, RequestHead, Span, Version, token};
 use crate::limits::Limits;
 use crate::parse::target;
 
@@ -58,7 +58,7 @@ impl Scan {
             let found = memchr::memchr(b'\n', rest);
             at += found.map_or(rest.len(), |lf| lf + 1);
             if lines == 0 && section == Section::Head && request_line <= total && at > request_line {
-                return Err(Peer::RequestLineTooLong);
+                return Err(too_long(&input[..request_line]));
             }
             if at > total {
                 return Err(too_large);
@@ -88,6 +88,16 @@ impl Scan {
             Section::Trailers => self.lines as usize,
         }
     }
+}
+
+/// What is wrong with a request line of which this is the beginning that is allowed. RFC 9112 section 3: a method
+/// longer than any that is known is 501, a target that is too long 414.
+#[cold]
+fn too_long(line: &[u8]) -> Peer {
+    /// No registered method is as long.
+    const LONG: usize = 32;
+    let is_method = line.len() > LONG && token::is_token(line);
+    if is_method { Peer::MethodNotImplemented } else { Peer::RequestLineTooLong }
 }
 
 /// Takes a whole head apart into `head`, whose memory is used again. `bytes` ends with the empty line and has `fields`
@@ -196,8 +206,13 @@ fn place(header: &httparse::Header<'_>, bytes: &[u8]) -> Field {
 /// Decides on a version that is neither HTTP/1.0 nor HTTP/1.1; a later 1.x is rewritten to 1.1, which is what
 /// RFC 9110 section 2.5 asks a server of HTTP/1.1 to take it for.
 fn settle_version(bytes: &mut [u8]) -> Result<(), Peer> {
-    let end = memchr::memchr(b'\r', bytes).unwrap_or(bytes.len());
-    let start = memchr::memrchr(b' ', &bytes[..end]).map_or(0, |space| space + 1);
+    // Every LF is one of a CRLF.
+    let end = memchr::memchr(b'\n', bytes).unwrap_or(bytes.len()).saturating_sub(1);
+    let mut blanks = memchr::memchr_iter(b' ', &bytes[..end]);
+    let (Some(_), Some(last), None) = (blanks.next(), blanks.next(), blanks.next()) else {
+        return Err(Peer::RequestLine);
+    };
+    let start = last + 1;
     let minor = match &mut bytes[start..end] {
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
@@ -279,6 +294,15 @@ mod tests {
         assert_eq!(scan(b"GET / HTTP/1.1\r\na:\r\nb:\r\nc:\r\n\r\n", Section::Head, &limits), Ok(Some(30)));
         let tight = Limits { max_head_bytes: Some(10), ..limits };
         assert_eq!(scan(b"GET /aaaaaaaaaaaaaaaaaaa", Section::Head, &tight), Err(431));
+    }
+
+    #[test]
+    fn a_method_that_fills_the_line_is_not_implemented() {
+        let limits = Limits { max_request_line_bytes: Some(40), ..Limits::default() };
+        assert_eq!(scan(&[b'A'; 41], Section::Head, &limits), Err(501));
+        assert_eq!(scan(&[b'A'; 40], Section::Head, &limits), Ok(None));
+        assert_eq!(scan(&[&[b'A'; 20][..], b"(", &[b'A'; 20]].concat(), Section::Head, &limits), Err(414));
+        assert_eq!(scan(&[&[b'A'; 20][..], b" ", &[b'A'; 20]].concat(), Section::Head, &limits), Err(414));
     }
 
     #[test]

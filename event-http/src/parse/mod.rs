@@ -6,7 +6,7 @@ mod head;
 mod target;
 mod trailer;
 
-pub(crate) use authority::is_valid as is_valid_authority;
+pub(crate) use authority::{is_host as is_valid_host, is_valid as is_valid_authority};
 pub(crate) use chunk::chunk_line;
 #[cfg(test)]
 pub(crate) use head::field_lines;

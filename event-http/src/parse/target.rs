@@ -17,7 +17,8 @@ pub(crate) struct Target {
 ///
 /// Splitting comes before decoding, so an escaped `?` stays part of the path. Bytes that RFC 3986 forbids but browsers
 /// send (`|`, `^`, `{`, `"`) pass; controls, blanks, bytes above 0x7e and `#` do not, since the next hop might cut
-/// the target there. `%` is not checked here: a decoder decides what a bad escape means.
+/// the target there. `%` is not checked here: a decoder decides what a bad escape means. The connection refuses both if
+/// the program wants it.
 pub(crate) fn split(target: &[u8], method: &Method) -> Result<Target, Peer> {
     let mut mark = None;
     for (at, &byte) in target.iter().enumerate() {

@@ -172,6 +172,13 @@ impl Server {
         self.inner.change_rules(|rules| rules.methods = methods);
     }
 
+    /// Sets whether a target may have nothing but what RFC 3986 allows; others are answered 400. Not from the start, as
+    /// browsers send `[`, `]`, `|`, `{`, `}`, `^`, `"`, a lone `%` and others as they are: then these pass, while
+    /// control characters, blanks, bytes above 0x7e and `#` never do.
+    pub fn set_strict_targets(&self, strict: bool) {
+        self.inner.change_rules(|rules| rules.strict_targets = strict);
+    }
+
     /// Sets the Content-Type of answers that have a body and no such field; `None` adds none.
     ///
     /// # Errors

@@ -16,6 +16,7 @@ use crate::server::deferred::Deferred;
 use crate::server::flow::Flow;
 use crate::server::pattern::Params;
 use crate::server::{Completion, Gone, Hook, Server};
+use crate::uri::{QueryPair, Uri, query_pairs};
 
 /// A whole request, to be answered once: at once, later from another callback, or from another thread.
 ///
@@ -109,6 +110,22 @@ impl Request {
 
     pub(crate) fn set_params(&mut self, params: Params) {
         self.rare.get_or_insert_default().params = Some(params);
+    }
+
+    /// The target in its parts. Scheme and host are those of an absolute target, and the host that of CONNECT; for the
+    /// host of other requests see [`host`](Request::host).
+    #[doc(alias = "evhttp_request_get_evhttp_uri")]
+    pub fn uri(&self) -> Uri {
+        let target = self.target();
+        let absolute = if target.starts_with('/') { None } else { target.split_once("://") };
+        let scheme = absolute.map(|(scheme, _)| scheme);
+        let has_host = scheme.is_some() || *self.method() == Method::CONNECT;
+        Uri::of_target(scheme, self.host().filter(|_| has_host), self.path(), self.query())
+    }
+
+    /// The pairs of the query, decoded: see [`query_pairs`].
+    pub fn query_pairs(&self) -> impl Iterator<Item = QueryPair<'_>> + Clone {
+        query_pairs(self.query().unwrap_or_default())
     }
 
     /// The version of HTTP that the client speaks.
