@@ -28,6 +28,8 @@ pub(crate) enum Payload {
     Whole(u64),
     /// It comes in pieces.
     Stream,
+    /// There is none: what follows is another protocol.
+    Handover,
 }
 
 /// How the body of an answer goes on the wire.
@@ -68,6 +70,24 @@ pub(crate) struct ReplyHead<'a> {
     pub(crate) headers: &'a Headers,
 }
 
+/// An error answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ErrorReply<'a> {
+    /// 200 to 999.
+    pub(crate) status: u16,
+    /// Stands both in the status line, unless it has control characters, and, escaped, in the page.
+    pub(crate) reason: Option<&'a str>,
+    /// For 405, which must list the methods (RFC 9110 section 15.5.6).
+    pub(crate) allow: Option<&'a MethodSet>,
+}
+
+impl ErrorReply<'_> {
+    /// The standard answer of that status.
+    pub(crate) fn of(status: u16) -> ErrorReply<'static> {
+        ErrorReply { status, reason: None, allow: None }
+    }
+}
+
 /// Appends the head of an answer to `out`.
 ///
 /// The order is evhttp's: status line, the program's fields as they were added, Transfer-Encoding, Date,
@@ -98,7 +118,10 @@ pub(crate) fn reply_head(
     let (length, mode) = plan(to, status, payload, given);
     // An interim answer and a change of protocol do not end anything.
     let interim = status < 200;
-    let mut close = !interim && (to.close || mode == Mode::UntilClose);
+    // What follows such an answer is not HTTP, and nobody is there for it.
+    let switches = status == 101 || (to.asked == Asked::Connect && status / 100 == 2);
+    let mut close =
+        (switches && payload != Payload::Handover) || (!interim && (to.close || mode == Mode::UntilClose));
 
     out.reserve(headers.bytes.len() + reason.map_or(0, str::len) + 256);
     push_status_line(out, status, reason);
@@ -154,6 +177,19 @@ pub(crate) fn reply_head(
     Ok(Delivery { mode, close })
 }
 
+/// Appends an interim answer of 100 to 199.
+pub(crate) fn interim_head(out: &mut Vec<u8>, status: u16, headers: &Headers) {
+    push_status_line(out, status, None);
+    for &field in &headers.fields {
+        let name = field.name.slice(&headers.bytes);
+        // RFC 9110 section 8.6, RFC 9112 section 6.1.
+        if !token::is_name(name, b"content-length") && !token::is_name(name, b"transfer-encoding") {
+            headers.push_line(field, out);
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
 /// The program's own Content-Length, where it counts.
 fn given_length(
     headers: &Headers,
@@ -166,6 +202,7 @@ fn given_length(
         Payload::Stream => true,
         Payload::Whole(0) => asked == Asked::Head || status == 304,
         Payload::Whole(_) => status == 304,
+        Payload::Handover => false,
     };
     let value = if counts { headers.get("content-length") } else { None };
     match value {
@@ -191,26 +228,16 @@ fn plan(to: ReplyTo, status: u16, payload: Payload, given: Option<u64>) -> (Opti
         return (length, Mode::Nothing);
     }
     match (payload, given) {
+        (Payload::Handover, _) => (None, Mode::Nothing),
         (Payload::Whole(length), _) | (Payload::Stream, Some(length)) => (Some(length), Mode::Length(length)),
         (Payload::Stream, None) if to.version == Version::Http11 => (None, Mode::Chunked),
         (Payload::Stream, None) => (None, Mode::UntilClose),
     }
 }
 
-/// Appends a whole error answer as `evhttp_send_error` makes it: it always closes, and `reason` stands both in the
-/// status line and, escaped, in the page.
-///
-/// `allow` is for 405, which must list the methods (RFC 9110 section 15.5.6). A `reason` with control characters is
-/// left out of the status line.
-#[doc(alias = "evhttp_send_error")]
-pub(crate) fn error_reply(
-    out: &mut Vec<u8>,
-    asked: Asked,
-    status: u16,
-    reason: Option<&str>,
-    allow: Option<&MethodSet>,
-    date: &DateLine,
-) {
+/// Appends a whole error answer as `evhttp_send_error` makes it: it always closes.
+pub(crate) fn error_reply(out: &mut Vec<u8>, asked: Asked, error: &ErrorReply<'_>, date: &DateLine) {
+    let ErrorReply { status, reason, allow } = *error;
     let phrase = reason.filter(|reason| token::is_field_text(reason.as_bytes()));
     push_status_line(out, status, phrase);
     out.extend_from_slice(b"Content-Type: text/html\r\nConnection: close\r\n");
@@ -413,10 +440,14 @@ mod tests {
             check(GET, 205, &fields, payload, text, Mode::Nothing, false);
         }
         let connect = ReplyTo { asked: Asked::Connect, ..GET };
-        check(connect, 200, &fields, Payload::Whole(0), "HTTP/1.1 200 OK|D||", Mode::Nothing, false);
+        check(connect, 200, &fields, Payload::Handover, "HTTP/1.1 200 OK|D||", Mode::Nothing, false);
+        let text = "HTTP/1.1 200 OK|D|Connection: close||";
+        check(connect, 200, &fields, Payload::Whole(0), text, Mode::Nothing, true);
         let upgrade = [("Connection", "Upgrade"), ("Upgrade", "websocket")];
         let text = "HTTP/1.1 101 Switching Protocols|Connection: Upgrade|Upgrade: websocket|D||";
-        check(ReplyTo { close: true, ..GET }, 101, &upgrade, Payload::Whole(0), text, Mode::Nothing, false);
+        check(GET, 101, &upgrade, Payload::Handover, text, Mode::Nothing, false);
+        let text = "HTTP/1.1 101 Switching Protocols|Upgrade: websocket|D|Connection: close||";
+        check(GET, 101, &upgrade, Payload::Whole(0), text, Mode::Nothing, true);
     }
 
     #[test]
@@ -487,7 +518,7 @@ mod tests {
         allow: Option<&MethodSet>,
     ) -> (String, String) {
         let mut out = Vec::new();
-        error_reply(&mut out, asked, status, reason, allow, DATE);
+        error_reply(&mut out, asked, &ErrorReply { status, reason, allow }, DATE);
         let text = String::from_utf8(out).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         (head.replace("\r\n", "|"), body.to_string())

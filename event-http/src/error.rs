@@ -77,10 +77,13 @@ pub(crate) enum Caller {
     BodyTooShort,
     ContentLength,
     HeadersTooLarge,
+    HostTaken,
     /// The answer came after the client had left.
     LateReply,
     Name,
+    NoUpgrade,
     PathTaken,
+    Pattern,
     Reason,
     ReplyEnded,
     Status,
@@ -157,6 +160,7 @@ impl Error {
                 Caller::Address(_)
                     | Caller::ContentLength
                     | Caller::Name
+                    | Caller::Pattern
                     | Caller::Reason
                     | Caller::Status
                     | Caller::Uri(_)
@@ -226,9 +230,12 @@ impl Error {
                 Caller::BodyTooShort => "less body than the content-length says",
                 Caller::ContentLength => "content-length of a reply is not a number",
                 Caller::HeadersTooLarge => "headers do not fit 32 bits",
+                Caller::HostTaken => "there is a virtual host of that pattern already",
                 Caller::LateReply => "the client left before the reply",
                 Caller::Name => "header name is not a token",
+                Caller::NoUpgrade => "the request does not offer another protocol",
                 Caller::PathTaken => "the path has a handler already",
+                Caller::Pattern => "not a pattern of paths",
                 Caller::Reason => "reason phrase has a control character",
                 Caller::ReplyEnded => "the reply has ended",
                 Caller::Status => "status code is not one of an answer",

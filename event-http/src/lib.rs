@@ -28,10 +28,15 @@
 //!
 //! | to | use |
 //! |---|---|
-//! | answer in one piece, or with an error page | [`Request::send_reply`], [`Request::send_error`] |
+//! | choose the handler by path, pattern, method or host | [`Server::set_cb`], [`Server::route`], [`Server::add_virtual_host`] |
+//! | answer in one piece, or with an error page | [`Request::send_reply`], [`Request::send_error`], [`Server::set_errorcb`] |
 //! | answer piece by piece, as fast as the client reads | [`Request::send_reply_start`], [`Reply`] |
 //! | answer from another thread | [`Request::defer`], [`Deferred`] |
+//! | look at a request before its body is read | [`Server::set_header_cb`], [`Server::route_early`] |
+//! | take a body of any size | [`Request::stream_body`] |
+//! | speak another protocol | [`Request::upgrade`] |
 //! | hear that the client has left, or that the answer has | [`Request::on_client_gone`], [`Request::on_complete`] |
+//! | listen on more, or on what is there | [`Server::bind`], [`Server::accept_socket`], [`Server::bind_listener`] |
 //! | take a target, a URI or a query apart, decode and encode, escape HTML | [`Request::uri`], [`Request::query_pairs`], [`Uri`], [`uridecode`], [`uriencode`], [`htmlescape`] |
 //! | bound sizes and times | [`Limits`], [`Server::set_limits`], [`Server::set_max_connections`] |
 //! | stop | [`Server::shutdown`], [`Server::free`] |
@@ -68,7 +73,10 @@ mod uri;
 pub use error::Error;
 pub use head::{HeaderValue, Headers, Method, MethodSet, Version};
 pub use limits::Limits;
-pub use server::{Completion, Deferred, DeferredReply, Gone, HandlerReturn, Reply, Request, Server};
+pub use server::{
+    BodyEvent, BodyReader, BoundSocket, Completion, Deferred, DeferredReply, ErrorPage, Gone, HandlerReturn,
+    Overload, Reply, Request, Server, VirtualHost,
+};
 pub use uri::{
     Plus, QueryFlags, QueryPair, Uri, UriFlags, decode_uri, encode_uri, htmlescape, parse_query_str,
     query_pairs, uridecode, uridecode_str, uriencode,

@@ -39,6 +39,14 @@ pub struct Limits {
     /// one request at a time. It waits as well while their bodies are together larger than
     /// [`max_body_bytes`](Limits::max_body_bytes).
     pub max_parsed_ahead: Option<usize>,
+    /// Requests on one connection; the last one is answered with `Connection: close`. Default none.
+    pub max_requests: Option<u64>,
+    /// Unsent bytes of a connection above which an answer has no room and no further request is read; room is told
+    /// again below half of it. Default 1 MiB.
+    pub room: usize,
+    /// Unsent bytes of a connection, those that wait for their turn included, above which whoever adds more loses it.
+    /// What is given in one piece may be larger: it is in memory already. Default 16 MiB.
+    pub max_output_bytes: Option<usize>,
     /// From the first byte of a head to its end. Then: 408, close. Default 20 s.
     pub head_timeout: Option<Duration>,
     /// Between two pieces of a request body. Then: 408, close. Default 30 s.
@@ -52,6 +60,9 @@ pub struct Limits {
     /// How long unsent output may make no progress because the peer does not read. Then: close. Default 60 s.
     #[doc(alias = "evhttp_set_write_timeout_tv")]
     pub answer_timeout: Option<Duration>,
+    /// From the hand-over of a request to the head of its answer. Then: 503, close; what the program answers later goes
+    /// nowhere, and is harmless. Default none, since answers may take as long as the program likes.
+    pub handler_timeout: Option<Duration>,
     /// How long a connection may wait for the first byte of its next request. Then: close, without an answer.
     /// Default 75 s.
     #[doc(alias = "evhttp_set_timeout")]
@@ -74,10 +85,14 @@ impl Default for Limits {
             max_chunk_line_bytes: Some(256),
             max_body_bytes: Some(8 << 20),
             max_parsed_ahead: Some(16),
+            max_requests: None,
+            room: 1 << 20,
+            max_output_bytes: Some(16 << 20),
             head_timeout: Some(Duration::from_secs(20)),
             body_timeout: Some(Duration::from_secs(30)),
             min_body_rate: Some(500),
             body_rate_grace: Duration::from_secs(30),
+            handler_timeout: None,
             answer_timeout: Some(Duration::from_secs(60)),
             idle_timeout: Some(Duration::from_secs(75)),
             linger_timeout: Some(Duration::from_secs(2)),

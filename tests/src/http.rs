@@ -98,6 +98,13 @@ impl<'a> Web<'a> {
         self.client_of(&server)
     }
 
+    /// A new client of another address that the server listens on.
+    pub fn client_at(&mut self, address: &Address) -> Client {
+        let peer = self.bed.connect(address);
+        self.bed.settle(&mut self.base);
+        Client { end: End::Peer(peer), got: Rc::default(), ended: Rc::default() }
+    }
+
     /// A new client of another server on the same loop, if the wire is a pair; else of the one that listens.
     pub fn client_of(&mut self, server: &Server) -> Client {
         let (got, ended) = (Rc::new(RefCell::default()), Rc::new(Cell::new(false)));

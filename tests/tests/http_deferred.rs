@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::Duration;
 
 use event_core::{BufferEvent, LoopEnd};
 use event_http::{Deferred, DeferredReply, Request, Server};
@@ -321,5 +322,119 @@ fn a_piece_whose_drop_frees_the_server_leaves_nothing_parked() {
         web.until(&client, |_, ended| ended);
         assert_eq!(web.base.dispatch().unwrap(), LoopEnd::Empty, "nothing is parked that holds the loop");
         assert!(reply.is_gone());
+    });
+}
+
+#[test]
+fn a_thread_that_waits_for_room_holds_little_for_a_slow_reader() {
+    each_web(|web| {
+        let (client, token) = out(web);
+        let len = 20 << 20;
+        let worker = thread::spawn(move || {
+            let mut reply = token.send_reply_start(200, None).unwrap();
+            let mut most = 0;
+            for _ in 0..len >> 16 {
+                assert!(reply.wait_for_room(None).unwrap());
+                reply.chunk(vec![b'x'; 1 << 16]).unwrap();
+                most = most.max(reply.pending_output());
+            }
+            reply.add_trailer("X-Sum", "x").unwrap();
+            reply.end().unwrap();
+            most
+        });
+        web.until(&client, |got, _| got.ends_with(b"\r\n0\r\nX-Sum: x\r\n\r\n"));
+        let most = worker.join().unwrap();
+        // What it waits for, one piece more, and what frames it.
+        assert!(most <= (1 << 20) + (1 << 16) + (1 << 10), "{most}");
+        let (all, left) = answers(&client.bytes(), &[]).unwrap();
+        assert_eq!((all[0].2.len(), left), (len, 0));
+    });
+}
+
+#[test]
+fn a_thread_that_waits_for_a_reader_that_does_not_read_is_woken_by_its_end() {
+    each_socket_web(|web| {
+        for end in ["reset", "free"] {
+            let server = event_http::Server::new(&web.base).unwrap();
+            let (sender, tokens) = channel();
+            server.set_gencb(move |req: Request| sender.send(req.defer()).unwrap());
+            let address = server.bind("127.0.0.1:0").unwrap().local_address().unwrap();
+            let client = web.client_at(&address);
+            client.write(GET);
+            let token = RefCell::new(None);
+            web.bed.run_until(&mut web.base, || {
+                *token.borrow_mut() = tokens.try_recv().ok();
+                token.borrow().is_some()
+            });
+            let reply = token.take().unwrap().send_reply_start(200, None).unwrap();
+            while reply.has_room() {
+                reply.chunk(vec![b'x'; 1 << 18]).unwrap();
+                web.settle_all();
+            }
+            assert!(!reply.wait_for_room(Duration::ZERO).unwrap(), "nobody reads");
+            let worker = thread::spawn(move || {
+                let waited = reply.wait_for_room(None);
+                (waited, reply.has_room(), reply.chunk("more"))
+            });
+            if end == "reset" {
+                client.reset();
+            } else {
+                server.free();
+            }
+            web.bed.run_until(&mut web.base, || worker.is_finished());
+            let (waited, has_room, more) = worker.join().unwrap();
+            assert!(waited.is_err_and(|error| error.is_client_gone()), "{end}");
+            assert!(!has_room && more.is_err());
+            server.free();
+        }
+    });
+}
+
+#[test]
+fn a_thread_that_runs_ahead_of_its_client_is_stopped_and_the_connection_closed() {
+    each_web(|web| {
+        let (client, token) = out(web);
+        let reply = token.send_reply_start(200, None).unwrap();
+        let mut sent = 0;
+        let error = loop {
+            match reply.chunk(vec![b'x'; 1 << 20]) {
+                Ok(()) => sent += 1 << 20,
+                Err(error) => break error,
+            }
+            assert!(sent < 64 << 20, "the mailbox has a bound");
+        };
+        assert!(error.is_ours() && (16 << 20..=17 << 20).contains(&sent), "{sent}");
+        assert!(reply.chunk("more").is_err_and(|error| error.is_client_gone()));
+        web.until(&client, |_, ended| ended);
+        assert!(!client.bytes().ends_with(b"0\r\n\r\n"));
+    });
+}
+
+#[test]
+fn a_thread_answers_with_an_error_page() {
+    each_web(|web| {
+        let (client, token) = out(web);
+        token.send_error(404, "gone").unwrap();
+        web.until(&client, |_, ended| ended);
+        assert!(client.text().starts_with("HTTP/1.1 404 gone\r\n"));
+        let (_client, token) = out(web);
+        assert!(token.send_error(100, None).is_err_and(|error| error.is_invalid_argument()));
+    });
+}
+
+#[test]
+fn a_thread_sends_interim_answers_before_its_answer() {
+    each_web(|web| {
+        let (client, token) = out(web);
+        let mut links = event_http::Headers::new();
+        links.add("Link", "</a>").unwrap();
+        assert!(token.send_interim(200, links.clone()).is_err_and(|error| error.is_invalid_argument()));
+        token.send_interim(102, event_http::Headers::new()).unwrap();
+        token.send_interim(103, links).unwrap();
+        token.send_reply(200, None, PAGE).unwrap();
+        web.until(&client, |got, _| got.ends_with(PAGE.as_bytes()));
+        let early =
+            "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 ";
+        assert!(client.text().starts_with(early), "{}", client.text());
     });
 }

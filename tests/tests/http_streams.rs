@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use event_core::Timer;
-use event_http::{Reply, Request};
+use event_http::{Limits, Reply, Request};
 use tests::http::{Client, Web, each_simulated_web, each_socket_web, each_web};
 
 const TYPE: &str = "Content-Type: text/html; charset=ISO-8859-1\r\n";
@@ -214,39 +214,73 @@ fn a_producer_that_asks_for_room_holds_little_for_a_slow_reader() {
 }
 
 #[test]
-fn an_answer_until_the_close_that_is_given_up_ends_in_a_reset_and_one_that_is_whole_in_an_end() {
+fn an_answer_until_the_close_that_is_cut_off_ends_in_a_reset_and_one_that_is_whole_in_an_end() {
     tests::each_backend(|bed| {
-        for (given_up, over_pair) in [(true, false), (false, false), (true, true), (false, true)] {
-            let mut base = bed.base();
-            let server = event_http::Server::new(&base).unwrap();
-            server.set_gencb(move |req: Request| {
-                let reply = req.send_reply_start(200, None).unwrap();
-                reply.chunk("half of it").unwrap();
-                if given_up {
-                    drop(reply);
+        for how in ["whole", "dropped", "server freed", "server stopped at once"] {
+            for over_pair in [false, true] {
+                let mut base = bed.base();
+                let server = event_http::Server::new(&base).unwrap();
+                let kept: Rc<RefCell<Option<Reply>>> = Rc::default();
+                let sink = kept.clone();
+                server.set_gencb(move |req: Request| {
+                    let reply = req.send_reply_start(200, None).unwrap();
+                    reply.chunk("half of it").unwrap();
+                    *sink.borrow_mut() = Some(reply);
+                });
+                let client = if over_pair {
+                    let (ours, theirs) = event_core::BufferEvent::pair(&base).unwrap();
+                    server.serve(theirs);
+                    ours
                 } else {
-                    reply.end().unwrap();
+                    let address = server.bind("127.0.0.1:0").unwrap().local_address().unwrap();
+                    event_core::BufferEvent::connect(&base, &address).unwrap()
+                };
+                let seen = tests::streams::Seen::new();
+                client.set_callbacks(tests::streams::Recorder::patient(&seen));
+                client.enable(event_core::Direction::READ).unwrap();
+                client.write("GET / HTTP/1.0\r\n\r\n").unwrap();
+                bed.run_until(&mut base, || kept.borrow().is_some());
+                bed.settle(&mut base);
+                let reply = kept.borrow_mut().take().unwrap();
+                match how {
+                    "whole" => reply.end().unwrap(),
+                    "dropped" => drop(reply),
+                    "server freed" => server.free(),
+                    _ => {
+                        server.shutdown(Duration::ZERO);
+                        server.shutdown(Duration::ZERO);
+                    }
                 }
-            });
-            let client = if over_pair {
-                let (ours, theirs) = event_core::BufferEvent::pair(&base).unwrap();
-                server.serve(theirs);
-                ours
-            } else {
-                let listener = server.bind("127.0.0.1:0").unwrap();
-                event_core::BufferEvent::connect(&base, &listener.local_address().unwrap()).unwrap()
-            };
-            let seen = tests::streams::Seen::new();
-            client.set_callbacks(tests::streams::Recorder::patient(&seen));
-            client.enable(event_core::Direction::READ).unwrap();
-            client.write("GET / HTTP/1.0\r\n\r\n").unwrap();
-            let is_end = |line: &String| line.starts_with("reading ");
-            bed.run_until(&mut base, || seen.all().iter().any(is_end));
-            let all = seen.take();
-            let expected = if given_up { "reading error" } else { "reading eof" };
-            assert_eq!(all.last().unwrap(), expected, "{all:?}, over a pair: {over_pair}");
-            client.free();
-            server.free();
+                let is_end = |line: &String| line.starts_with("reading ");
+                bed.run_until(&mut base, || seen.all().iter().any(is_end));
+                let all = seen.take();
+                let expected = if how == "whole" { "reading eof" } else { "reading error" };
+                assert_eq!(all.last().unwrap(), expected, "{how}, {all:?}, over a pair: {over_pair}");
+                client.free();
+                server.free();
+            }
         }
+    });
+}
+
+#[test]
+fn what_counts_as_room_and_as_too_much_is_the_programs_to_say() {
+    each_socket_web(|web| {
+        let limits = Limits { room: 1000, max_output_bytes: Some(8 << 20), ..Limits::default() };
+        web.server.set_limits(limits);
+        let (client, reply) = start(web, "GET / HTTP/1.1", &[]);
+        reply.chunk(vec![b'x'; 700]).unwrap();
+        assert!(reply.has_room());
+        reply.chunk(vec![b'x'; 700]).unwrap();
+        assert!(!reply.has_room());
+        web.settle(&client);
+        assert!(reply.has_room());
+        let mut sent = 0;
+        while reply.chunk(vec![b'x'; 1 << 18]).is_ok() {
+            sent += 1 << 18;
+            assert!(sent < 16 << 20);
+        }
+        assert!(sent >= 8 << 20);
+        web.until_connections(0);
     });
 }

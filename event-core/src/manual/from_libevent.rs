@@ -587,17 +587,23 @@
 //! | `struct evhttp *`, `evhttp_new(base)`, `evhttp_free(http)` | `Server`, `Server::new`, `Server::free` |
 //! | `evhttp_start(address, port)` | `Server::start` |
 //! | `evhttp_bind_socket(http, address, port)`, `evhttp_bind_socket_with_handle(http, address, port)` | `Server::bind` |
-//! | `evhttp_bind_listener(http, l)` | `Server::bind_listener`; `Server::bind_with` makes one with options; `Server::serve` takes a stream |
 //! | `evhttp_accept_socket(http, fd)`, `evhttp_accept_socket_with_handle(http, fd)` | `Server::accept_socket` |
-//! | `struct evhttp_bound_socket *`, `evhttp_bound_socket_get_listener(bound)` | `Listener`, which `Server::bind` returns |
-//! | `evhttp_bound_socket_get_fd(bound)`, `evhttp_del_accept_socket(http, bound)` | `listener.fd()`, `listener.free()` |
-//! | `evhttp_foreach_bound_socket(http, fn, arg)` | `Server::addresses` |
-//! | `evhttp_bound_socket_foreach_fn` | `for address in server.addresses()` |
-//! | `evhttp_set_gencb(http, cb, arg)`, `evhttp_set_cb(http, path, cb, arg)`, `evhttp_del_cb(http, path)` | `Server::set_gencb`, `Server::set_cb`, `Server::del_cb` |
+//! | `evhttp_bind_listener(http, l)` | `Server::bind_listener`; `Server::bind_with` makes one with options; `Server::serve` takes a stream |
+//! | `evhttp_del_accept_socket(http, bound)` | `Server::del_accept_socket` |
+//! | `struct evhttp_bound_socket *`, `evhttp_bound_socket_get_fd(bound)`, `evhttp_bound_socket_get_listener(bound)` | `BoundSocket`, which derefs to its `Listener`: `bound.fd()` |
+//! | `evhttp_foreach_bound_socket(http, fn, arg)` | `Server::bound_sockets` |
+//! | `evhttp_bound_socket_foreach_fn` | `for bound in server.bound_sockets()` |
+//! | `evhttp_set_bevcb(http, cb, arg)`, `evhttp_bound_set_bevcb(bound, cb, arg)` | `Server::set_bevcb`, `BoundSocket::set_bevcb`: they get the plain stream; `None` closes the connection |
+//! | `evhttp_set_newreqcb(http, cb, arg)` | `Server::set_newreqcb`: asked before a byte of the request is read |
+//! | `evhttp_set_errorcb(http, cb, arg)` | `Server::set_errorcb` |
+//! | `evhttp_set_gencb(http, cb, arg)`, `evhttp_set_cb(http, path, cb, arg)`, `evhttp_del_cb(http, path)` | `Server::set_gencb`, `Server::set_cb`, `Server::del_cb`; `Server::route` for patterns and methods |
+//! | `evhttp_add_virtual_host(http, pattern, vhost)`, `evhttp_remove_virtual_host(http, vhost)` | `Server::add_virtual_host`, which makes it, `Server::remove_virtual_host` |
+//! | `evhttp_add_server_alias(http, alias)`, `evhttp_remove_server_alias(http, alias)` | `Server::add_server_alias`, `Server::remove_server_alias`, and those of `VirtualHost` |
 //! | `evhttp_set_max_headers_size(http, n)`, `evhttp_set_max_body_size(http, n)`, `evhttp_set_timeout(http, secs)`, `evhttp_set_timeout_tv(http, &tv)` | `Server::set_limits` with a `Limits` |
 //! | `evhttp_set_read_timeout_tv(http, &tv)`, `evhttp_set_write_timeout_tv(http, &tv)` | `Limits::body_timeout`, `Limits::answer_timeout` |
 //! | `evhttp_set_flags(http, EVHTTP_SERVER_LINGERING_CLOSE)` | `Limits::linger_timeout` |
 //! | `evhttp_set_allowed_methods(http, mask)`, `evhttp_set_ext_method_cmp(http, cmp)` | `Server::set_allowed_methods` with a `MethodSet`, `MethodSet::insert` |
+//! | `EVHTTP_METHOD_HAS_BODY` | `MethodSet::insert` is enough: a request of any method may have a body |
 //! | `evhttp_set_default_content_type(http, type)` | `Server::set_default_content_type` |
 //! | `evhttp_set_max_connections(http, n)`, `evhttp_get_connection_count(http)` | `Server::set_max_connections`, `Server::connection_count` |
 //! | `struct evhttp_request *` | `Request`, which the handler owns |
@@ -614,6 +620,12 @@
 //! | `evhttp_remove_header(headers, name)`, `evhttp_clear_headers(headers)` | `Headers::remove`, `Headers::clear` |
 //! | `struct evkeyval` | `for (name, value) in req.headers().iter()` |
 //! | `evhttp_request_get_input_buffer(req)` | `Request::body` |
+//! | `evhttp_request_get_output_buffer(req)` | `Reply::chunk`, or the body of `Request::send_reply` |
+//! | `evhttp_request_set_header_cb(req, cb)` | `Server::set_header_cb`, or `Server::route_early` for one route |
+//! | `evhttp_request_set_chunked_cb(req, cb)`, `evhttp_request_set_error_cb(req, cb)` | `Request::stream_body`, `BodyEvent::Failed` |
+//! | `evhttp_request_get_connection(req)` | `Request::peer`, `Request::server`, `Request::upgrade`, `Request::on_client_gone`: the request has it all |
+//! | `evhttp_connection_get_server(con)`, `evhttp_connection_get_base(con)` | `Request::server`, `req.server().handle()` |
+//! | `evhttp_connection_get_bufferevent(con)` | `Request::upgrade` hands it over |
 //! | `evhttp_send_reply(req, code, reason, buf)`, `evhttp_send_error(req, code, reason)` | `Request::send_reply`, `Request::send_error` |
 //! | `evhttp_send_reply_start(req, code, reason)`, `evhttp_send_reply_chunk(req, buf)`, `evhttp_send_reply_end(req)` | `Request::send_reply_start`, `Reply::chunk`, `Reply::end` |
 //! | `evhttp_send_reply_chunk_with_cb(req, buf, cb, arg)` | `Reply::on_room` |

@@ -6,6 +6,7 @@
 
 mod linger;
 mod queue;
+mod reading;
 #[cfg(test)]
 mod table;
 #[cfg(test)]
@@ -16,10 +17,10 @@ use std::time::Duration;
 
 use crate::encode::{Delivery, Mode, ReplyTo};
 use crate::error::{Caller, Error, Peer};
-use crate::framing::{self, Asked, BodyLength};
-use crate::head::{HeadPool, Headers, MethodSet, RequestHead, Version, token};
+use crate::framing::Asked;
+use crate::head::{HeadPool, Headers, MethodSet, RequestHead, Version};
 use crate::limits::Limits;
-use crate::parse::{self, Scan, Section};
+use crate::parse::Scan;
 
 pub(crate) use linger::Linger;
 pub(crate) use queue::{Advance, Exchange, Queue, Seq, State, Turn};
@@ -141,11 +142,14 @@ impl<B: Default> Conn<B> {
     /// `Paused` and `Closed`; after those when more bytes are there or [`advance`](Conn::advance) moved the queue.
     /// No byte after the consumed ones has any effect, except that [`Step::Continue`] is left out when bytes of the
     /// body are there already.
-    pub(crate) fn next(
+    ///
+    /// `max_body` bounds the body of the last request: it may change once its head is read.
+    pub(crate) fn next_within(
         &mut self,
         input: &[u8],
         now: Duration,
         rules: &Rules,
+        max_body: Option<u64>,
         pool: &mut HeadPool,
     ) -> (usize, Step) {
         let result = match self.reading {
@@ -153,12 +157,18 @@ impl<B: Default> Conn<B> {
             Reading::Ended => Ok((0, self.end(Headers::new(), now))),
             Reading::Closed => Ok((0, Step::Closed)),
             Reading::Held => Ok((0, Step::Paused)),
-            _ => self.read_body(input, now, &rules.limits),
+            _ => self.read_body(input, now, &rules.limits, max_body),
         };
         match result {
             Ok(done) => done,
             Err(peer) => (0, self.fail(peer, input)),
         }
+    }
+
+    /// As [`next_within`](Conn::next_within) with the bound of bodies that are held in memory.
+    #[cfg(test)]
+    fn next(&mut self, input: &[u8], now: Duration, rules: &Rules, pool: &mut HeadPool) -> (usize, Step) {
+        self.next_within(input, now, rules, rules.limits.max_body_bytes, pool)
     }
 
     /// When [`on_deadline`](Conn::on_deadline) is to be called at the latest; `None` while nothing is awaited from the
@@ -251,6 +261,60 @@ impl<B: Default> Conn<B> {
         self.is_in_body() && self.queue.last() == Some(seq)
     }
 
+    /// Whether bytes of a body are still to be read, its last chunk and trailers included.
+    pub(crate) fn is_in_body(&self) -> bool {
+        !matches!(self.reading, Reading::Closed | Reading::Ended | Reading::Head(_) | Reading::Held)
+    }
+
+    /// The body was not read for `pause`, because the program was not ready for it: its clocks stood still.
+    pub(crate) fn on_body_resumed(&mut self, pause: Duration, now: Duration) {
+        self.since = self.since.saturating_add(nanos(pause)).min(nanos(now));
+        self.last = nanos(now);
+    }
+
+    /// Whether an interim answer may be written for `seq` now: only to HTTP/1.1, and only before the answer.
+    ///
+    /// # Errors
+    /// - The client has left or the connection ends before this answer: `is_client_gone`.
+    /// - The answer was begun.
+    pub(crate) fn may_inform(&self, seq: Seq) -> Result<bool, Error> {
+        let exchange = self.queue.get(seq).ok_or(Caller::LateReply)?;
+        match exchange.state {
+            State::Waiting => Ok(exchange.to.version == Version::Http11),
+            State::Streaming(_) | State::Done => Err(Caller::ReplyEnded.into()),
+        }
+    }
+
+    /// The program has written a `100 Continue` for `seq` itself.
+    pub(crate) fn on_continued(&mut self, seq: Seq, now: Duration) {
+        if self.expect && self.is_unread(seq) {
+            self.start_body(now);
+        }
+    }
+
+    /// Records that the answer of `seq`, which is complete, hands the connection to another protocol: no byte behind
+    /// the request is read here any more.
+    ///
+    /// # Errors
+    /// - The client has left, or the connection ends before this answer: `is_client_gone`.
+    /// - The request did not offer it, or was not read to its end.
+    pub(crate) fn hand_over(&mut self, seq: Seq) -> Result<(), Error> {
+        let offered = self.may_hand_over(seq);
+        let exchange = self.queue.get_mut(seq).ok_or(Caller::LateReply)?;
+        if !offered {
+            return Err(Caller::NoUpgrade.into());
+        }
+        (exchange.state, exchange.hands_over) = (State::Done, true);
+        self.reading = Reading::Held;
+        Ok(())
+    }
+
+    /// Whether `seq` has offered another protocol and nothing behind it was read.
+    pub(crate) fn may_hand_over(&self, seq: Seq) -> bool {
+        let waits = matches!(self.reading, Reading::Held | Reading::Ended);
+        waits && self.upgrade && !self.close && self.queue.last() == Some(seq)
+    }
+
     /// Records that the head of an answer was written.
     ///
     /// A client that waits for `100 Continue` gets none any more: the clock of its body starts.
@@ -337,7 +401,7 @@ impl<B: Default> Conn<B> {
     pub(crate) fn advance(&mut self, now: Duration) -> Option<Advance<B>> {
         let advance = self.queue.advance()?;
         match &advance {
-            Advance::Last(_) => self.reading = Reading::Closed,
+            Advance::HandOver | Advance::Last(_) => self.reading = Reading::Closed,
             Advance::Empty => {
                 self.ahead = 0;
                 if self.reading == Reading::Held {
@@ -376,183 +440,6 @@ impl<B: Default> Conn<B> {
         self.queue.len()
     }
 
-    fn read_head(
-        &mut self,
-        mut scan: Scan,
-        input: &[u8],
-        now: Duration,
-        rules: &Rules,
-        pool: &mut HeadPool,
-    ) -> Result<(usize, Step), Peer> {
-        let limits = &rules.limits;
-        // One is being answered, the others were read ahead: so many, and at most one body too many.
-        if limits.max_parsed_ahead.is_some_and(|max| self.queue.len() > max)
-            || (!self.queue.is_empty() && limits.max_body_bytes.is_some_and(|max| self.ahead > max))
-        {
-            return Ok((0, Step::Paused));
-        }
-        let mut skipped = 0;
-        if !self.started {
-            match input {
-                // RFC 9112 section 2.2: one empty line before a request line is forgiven.
-                [b'\r'] if !self.blank => return Ok((0, Step::NeedMore)),
-                [b'\r', b'\n', ..] if !self.blank => {
-                    self.blank = true;
-                    skipped = 2;
-                }
-                _ => {}
-            }
-            match input.get(skipped) {
-                None => return Ok((skipped, Step::NeedMore)),
-                Some(b'\r' | b'\n') => return Err(Peer::LineEnd),
-                // No method begins like this: a TLS client, for one, is told at once.
-                Some(&byte) if !token::is_tchar(byte) => return Err(Peer::RequestLine),
-                Some(_) => {}
-            }
-        }
-        let input = &input[skipped..];
-        let Some(len) = scan.find_end(input, Section::Head, limits)? else {
-            if !self.started {
-                self.started = true;
-                self.since = nanos(now);
-            }
-            self.reading = Reading::Head(scan);
-            return Ok((skipped, Step::NeedMore));
-        };
-        let mut head = pool.take();
-        let fields = scan.fields(Section::Head);
-        let understood = parse::request_head(&input[..len], fields, &rules.methods, &mut head)
-            .and_then(|()| framing::understand(&mut head))
-            .and_then(|meaning| match rules.methods.contains(&head.method) {
-                true if rules.strict_targets && !head.is_target_strict() => Err(Peer::Target),
-                true => Ok(meaning),
-                false => Err(Peer::MethodNotAllowed),
-            });
-        let meaning = match understood {
-            Ok(meaning) => meaning,
-            Err(error) => {
-                pool.give(head);
-                return Err(error);
-            }
-        };
-        self.reading = match meaning.body {
-            BodyLength::None | BodyLength::Length(0) => Reading::Ended,
-            BodyLength::Length(length) => Reading::Length(length),
-            BodyLength::Chunked => Reading::ChunkLine,
-        };
-        self.since = nanos(now);
-        self.last = self.since;
-        self.received = 0;
-        (self.close, self.expect, self.upgrade) = (meaning.close, meaning.expect_continue, meaning.upgrade);
-        (self.blank, self.started) = (false, false);
-        let to = ReplyTo { asked: Asked::from(&head.method), version: head.version, close: meaning.close };
-        let seq = self.queue.open(to);
-        Ok((skipped + len, Step::Head { seq, head }))
-    }
-
-    fn read_body(&mut self, input: &[u8], now: Duration, limits: &Limits) -> Result<(usize, Step), Peer> {
-        let max_body = limits.max_body_bytes.unwrap_or(u64::MAX);
-        if let Reading::Length(left) = self.reading
-            && left > max_body.saturating_sub(self.received)
-        {
-            return Err(Peer::BodyTooLarge);
-        }
-        if self.expect {
-            // Bytes that come without waiting make the 100 pointless (RFC 9110 section 10.1.1).
-            if input.is_empty() {
-                return Ok((0, self.continue_now(now)));
-            }
-            self.expect = false;
-        }
-        let mut at = 0;
-        loop {
-            let rest = &input[at..];
-            match self.reading {
-                Reading::Length(left) | Reading::ChunkData(left) => {
-                    let len = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
-                    if len == 0 {
-                        return Ok((at, Step::NeedMore));
-                    }
-                    let left = left - len as u64;
-                    self.reading = match self.reading {
-                        Reading::Length(_) if left > 0 => Reading::Length(left),
-                        Reading::Length(_) => Reading::Ended,
-                        _ if left > 0 => Reading::ChunkData(left),
-                        _ => Reading::ChunkEnd,
-                    };
-                    self.received += len as u64;
-                    self.ahead += len as u64;
-                    self.last = nanos(now);
-                    return Ok((at + len, Step::Data(at..at + len)));
-                }
-                Reading::ChunkEnd => match rest {
-                    [b'\r', b'\n', ..] => {
-                        at += 2;
-                        self.reading = Reading::ChunkLine;
-                    }
-                    [] | [b'\r'] => return Ok((at, Step::NeedMore)),
-                    _ => return Err(Peer::ChunkEnd),
-                },
-                Reading::ChunkLine => {
-                    let Some((len, size)) = parse::chunk_line(rest, limits.max_chunk_line_bytes)? else {
-                        return Ok((at, Step::NeedMore));
-                    };
-                    // Compared this way round nothing can wrap.
-                    if size > max_body.saturating_sub(self.received) {
-                        return Err(Peer::BodyTooLarge);
-                    }
-                    at += len;
-                    self.reading = match size {
-                        0 => Reading::Trailers(Scan::default()),
-                        size => Reading::ChunkData(size),
-                    };
-                }
-                Reading::Trailers(mut scan) => {
-                    let Some(len) = scan.find_end(rest, Section::Trailers, limits)? else {
-                        self.reading = Reading::Trailers(scan);
-                        return Ok((at, Step::NeedMore));
-                    };
-                    let trailers = parse::trailers(&rest[..len], scan.fields(Section::Trailers))?;
-                    return Ok((at + len, self.end(trailers, now)));
-                }
-                Reading::Closed | Reading::Ended | Reading::Head(_) | Reading::Held => {
-                    return Ok((at, Step::NeedMore));
-                }
-            }
-        }
-    }
-
-    /// A 100 must not overtake the answers before it, nor follow its own.
-    fn continue_now(&mut self, now: Duration) -> Step {
-        let waiting = self.queue.last().filter(|&seq| self.queue.is_front(seq));
-        match waiting.and_then(|seq| self.queue.get(seq)) {
-            Some(exchange) if exchange.state == State::Waiting => {
-                self.start_body(now);
-                Step::Continue
-            }
-            _ => Step::NeedMore,
-        }
-    }
-
-    /// Starts the clock of a body that the client held back.
-    fn start_body(&mut self, now: Duration) {
-        self.expect = false;
-        self.since = nanos(now);
-        self.last = self.since;
-    }
-
-    fn end(&mut self, trailers: Headers, now: Duration) -> Step {
-        self.reading = if self.close {
-            Reading::Closed
-        } else if self.upgrade && !self.queue.is_empty() {
-            Reading::Held
-        } else {
-            Reading::Head(Scan::default())
-        };
-        self.since = nanos(now);
-        Step::End { seq: self.queue.newest(), trailers }
-    }
-
     #[cold]
     fn fail(&mut self, peer: Peer, input: &[u8]) -> Step {
         let in_body = self.is_in_body();
@@ -570,10 +457,6 @@ impl<B: Default> Conn<B> {
             self.queue.open(ReplyTo { asked, version: Version::Http11, close: true })
         };
         Step::Fail { seq: Some(seq), error: peer.into() }
-    }
-
-    fn is_in_body(&self) -> bool {
-        !matches!(self.reading, Reading::Closed | Reading::Ended | Reading::Head(_) | Reading::Held)
     }
 
     /// Makes the last request the last of the connection.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::encode::{Mode, ReplyTo};
 
 /// Names an exchange for the life of its connection; numbers are never used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Seq(u64);
 
 /// A request and what is known of its answer.
@@ -13,6 +13,8 @@ pub(crate) struct Seq(u64);
 pub(crate) struct Exchange {
     pub(crate) to: ReplyTo,
     pub(crate) state: State,
+    /// Behind its answer the connection is another protocol's.
+    pub(crate) hands_over: bool,
 }
 
 /// How far an answer is.
@@ -44,6 +46,8 @@ pub(crate) enum Advance<B> {
     Turn(B),
     /// Every request is answered.
     Empty,
+    /// That answer was the last of HTTP: the connection is another protocol's now.
+    HandOver,
     /// That answer was the last: flush, then close. The exchanges behind it are void; drop them with nothing held.
     Last(Option<Box<Rest<B>>>),
 }
@@ -74,7 +78,7 @@ impl<B: Default> Queue<B> {
 
     /// Puts an exchange behind the others.
     pub(crate) fn open(&mut self, to: ReplyTo) -> Seq {
-        let exchange = Exchange { to, state: State::Waiting };
+        let exchange = Exchange { to, state: State::Waiting, hands_over: false };
         if self.front.is_none() {
             self.front = Some(exchange);
             return Seq(self.first);
@@ -97,6 +101,9 @@ impl<B: Default> Queue<B> {
         }
         self.first += 1;
         self.front = None;
+        if front.hands_over {
+            return Some(Advance::HandOver);
+        }
         let Some((exchange, held)) = self.rest.as_mut().and_then(|rest| rest.exchanges.pop_front()) else {
             return Some(Advance::Empty);
         };
@@ -144,6 +151,11 @@ impl<B: Default> Queue<B> {
     /// The number that was given last, also when its exchange is over.
     pub(crate) fn newest(&self) -> Seq {
         Seq((self.first + self.len() as u64).saturating_sub(1))
+    }
+
+    /// How many exchanges there were, those that are not over included.
+    pub(crate) fn opened(&self) -> u64 {
+        self.first + self.len() as u64
     }
 
     /// Exchanges that are not over.

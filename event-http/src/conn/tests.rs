@@ -68,6 +68,7 @@ impl Peer {
             match advance {
                 Advance::Turn(held) => self.wire += std::str::from_utf8(&held).unwrap(),
                 Advance::Empty => self.wire += ".",
+                Advance::HandOver => self.wire += "%",
                 Advance::Last(_) => self.wire += "!",
             }
         }
@@ -388,6 +389,64 @@ fn what_may_be_another_protocol_waits_for_its_answer() {
         peer.answer(seq(&peer.conn, 0), "no").unwrap();
         assert_eq!(peer.feed(GET), "/a end more", "refused, it is HTTP as before");
     }
+}
+
+#[test]
+fn an_accepted_offer_hands_the_connection_over_in_its_turn() {
+    let head = "GET /w HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: w\r\n\r\n";
+    let mut peer = Peer::new();
+    assert_eq!(peer.feed(&format!("{GET}{head}raw")), "/a end /w end paused");
+    let (first, second) = (seq(&peer.conn, 0), seq(&peer.conn, 1));
+    assert!(peer.conn.hand_over(first).is_err_and(|e| e.is_caller()), "it did not offer");
+    peer.conn.hand_over(second).unwrap();
+    assert!(peer.conn.advance(peer.now).is_none());
+    peer.answer(first, "a").unwrap();
+    assert_eq!(peer.wire, "a%");
+    assert_eq!(peer.input, b"raw");
+    assert_eq!(peer.deadline(), None);
+
+    let mut peer = Peer::new();
+    peer.feed(&head.replace("Upgrade\r\nU", "Upgrade, close\r\nU"));
+    let only = seq(&peer.conn, 0);
+    assert!(peer.conn.hand_over(only).is_err(), "the client ends the connection");
+}
+
+#[test]
+fn a_connection_ends_with_the_last_request_that_it_may_have() {
+    let mut peer = Peer::with(Limits { max_requests: Some(2), ..Limits::default() });
+    assert_eq!(peer.feed(&GET.repeat(3)), "/a end /a end closed");
+    let exchange = |peer: &Peer, index| peer.conn.exchange(seq(&peer.conn, index)).unwrap().to.close;
+    assert!(!exchange(&peer, 0) && exchange(&peer, 1));
+    let mut peer = Peer::with(Limits { max_requests: Some(1), ..Limits::default() });
+    peer.feed(GET);
+    peer.answer(seq(&peer.conn, 0), "a").unwrap();
+    assert_eq!(peer.wire, "a!");
+}
+
+#[test]
+fn the_clocks_of_a_body_stand_still_while_the_program_is_not_ready() {
+    let mut peer = Peer::new();
+    peer.feed(&format!("{POST}12345"));
+    assert_eq!(peer.deadline(), Some(seconds(130)));
+    peer.now = seconds(500);
+    peer.conn.on_body_resumed(seconds(400), peer.now);
+    assert_eq!(peer.deadline(), Some(seconds(530)));
+    assert_eq!(peer.feed("67890"), "67890 end more");
+}
+
+#[test]
+fn the_bound_of_a_body_may_change_once_its_head_is_read() {
+    let mut peer = Peer::with(Limits { max_body_bytes: Some(1), ..Limits::default() });
+    let step = |peer: &mut Peer, max| {
+        let input = std::mem::take(&mut peer.input);
+        let (consumed, step) = peer.conn.next_within(&input, peer.now, &peer.rules, max, &mut peer.pool);
+        peer.input = input[consumed..].to_vec();
+        format!("{step:?}")
+    };
+    peer.input.extend_from_slice(format!("{POST}0123456789").as_bytes());
+    assert!(step(&mut peer, Some(1)).starts_with("Head"));
+    assert!(step(&mut peer, None).starts_with("Data"));
+    assert!(step(&mut peer, None).starts_with("End"));
 }
 
 #[test]

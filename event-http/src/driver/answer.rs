@@ -4,22 +4,21 @@ use std::rc::Rc;
 
 use event_core::Buffer;
 
-use super::{Connection, ROOM, Stage};
+use super::{Connection, Stage};
 use crate::conn::{Advance, Seq, State, Turn};
-use crate::encode::{self, Automatic, Delivery, Mode, Payload, ReplyHead};
+use crate::encode::{self, Automatic, Delivery, ErrorReply, Mode, Payload, ReplyHead};
 use crate::error::{Caller, Error};
 use crate::head::Headers;
-use crate::server::Progress;
+use crate::server::{ErrorDue, Progress};
 
-/// Above this many unsent bytes, those that wait for their turn included, whoever adds more loses the connection. What
-/// is given in one piece may be larger: it is in memory already.
-const MAX_OUTPUT: usize = 16 << 20;
+/// What a stream may hold at first. Ours may hold more: `admit` bounds it.
+pub(super) const STREAM_MAX: usize = 16 << 20;
 
 /// A body up to this size is copied behind its head, so that both leave in one piece.
 const COPY_BODY: usize = 2048;
 
 /// Room for an answer's head as handlers usually write it.
-const HEAD_ROOM: usize = 512;
+pub(super) const HEAD_ROOM: usize = 512;
 
 impl Connection {
     /// Unsent bytes that the answer of `seq` adds to: the connection's, and its own that wait for their turn.
@@ -33,14 +32,20 @@ impl Connection {
 
     /// Whether the answer of `seq` may go on without only growing memory.
     pub(crate) fn has_room(&self, seq: Seq) -> bool {
-        self.check().is_ok() && self.pending_output(seq) <= ROOM
+        self.check().is_ok() && self.pending_output(seq) <= self.room()
+    }
+
+    /// Unsent bytes above which there is no room.
+    pub(super) fn room(&self) -> usize {
+        self.server.with_limits(|limits| limits.room)
     }
 
     /// Closes a connection whose client does not read what it was sent, before more is added.
     pub(super) fn admit(&self) -> Result<(), Error> {
         self.check()?;
         let held: usize = self.core.borrow().held().map(Buffer::len).sum();
-        if self.bev.pending_output() + held > MAX_OUTPUT {
+        let max = self.server.with_limits(|limits| limits.max_output_bytes);
+        if max.is_some_and(|max| self.bev.pending_output() + held > max) {
             log::debug!("{:?} does not read its answers", self.peer());
             self.close(false);
             return Err(event_core::Error::OutputFull.into());
@@ -50,8 +55,8 @@ impl Connection {
 
     /// Lets the stream take `len` more bytes; how much it may hold is decided by `admit`.
     pub(super) fn lift_bound(&self, len: usize) {
-        if self.bev.pending_output() + len > MAX_OUTPUT {
-            self.bev.set_max(Some(MAX_OUTPUT), None);
+        if self.bev.pending_output() + len > STREAM_MAX {
+            self.bev.set_max(Some(STREAM_MAX), None);
         }
     }
 
@@ -124,14 +129,15 @@ impl Connection {
             }
             exchange.to
         };
-        let content_type = self.server.content_type();
         let mut written = Err(Caller::LateReply.into());
         let room =
             HEAD_ROOM + if let Payload::Whole(len) = payload { COPY_BODY.min(len as usize) } else { 0 };
         self.append(seq, room, |out| {
             self.server.with_date(|date| {
-                let automatic = Automatic { date, content_type: content_type.as_deref() };
-                written = encode::reply_head(out, to, head, payload, automatic);
+                self.server.with_content_type(|content_type| {
+                    let automatic = Automatic { date, content_type };
+                    written = encode::reply_head(out, to, head, payload, automatic);
+                });
             });
             if let (Ok(delivery), Some(body)) = (&written, body)
                 && delivery.mode != Mode::Nothing
@@ -165,33 +171,46 @@ impl Connection {
         self.finish(seq).and(result)
     }
 
-    /// An error page; the connection ends behind it.
-    pub(crate) fn reply_error(
-        self: &Rc<Self>,
-        seq: Seq,
-        status: u16,
-        reason: Option<&str>,
-    ) -> Result<(), Error> {
+    /// An error page; the connection ends behind it. The program may write the page, on a fresh stack.
+    pub(crate) fn reply_error(self: &Rc<Self>, seq: Seq, error: &ErrorReply<'_>) -> Result<(), Error> {
+        let rules = self.server.rules();
+        let allow = error.allow.or((error.status == 405).then_some(&rules.methods));
+        let error = ErrorReply { allow, ..*error };
+        if self.server.error_page.is_set() && self.awaits(seq, State::Waiting) {
+            let due = ErrorDue::new(self, seq, &error);
+            self.server.queue_call(move || due.run());
+            return Ok(());
+        }
+        self.reply_error_now(seq, &error)
+    }
+
+    /// Whether the answer of `seq` can be given and is in that state.
+    pub(crate) fn awaits(&self, seq: Seq, state: State) -> bool {
+        self.check().is_ok()
+            && self.core.borrow().exchange(seq).is_some_and(|exchange| exchange.state == state)
+    }
+
+    /// The standard error page.
+    pub(crate) fn reply_error_now(self: &Rc<Self>, seq: Seq, error: &ErrorReply<'_>) -> Result<(), Error> {
         self.check()?;
         let to = {
             let core = self.core.borrow();
             let exchange = core.exchange(seq).ok_or(Caller::LateReply)?;
             match exchange.state {
                 State::Waiting => Some(exchange.to),
-                _ => None,
+                State::Streaming(_) => None,
+                State::Done => return Err(Caller::ReplyEnded.into()),
             }
         };
-        if let Some(to) = to {
-            let rules = self.server.rules();
-            let allow = (status == 405).then_some(&rules.methods);
-            self.append(seq, HEAD_ROOM, |out| {
-                self.server.with_date(|date| {
-                    encode::error_reply(out, to.asked, status, reason, allow, date);
-                });
-            })?;
-            let delivery = Delivery { mode: Mode::Nothing, close: true };
-            self.core.borrow_mut().start_reply(seq, delivery, self.server.handle.elapsed())?;
-        }
+        let Some(to) = to else {
+            self.reply_abandoned(seq);
+            return Ok(());
+        };
+        self.append(seq, HEAD_ROOM, |out| {
+            self.server.with_date(|date| encode::error_reply(out, to.asked, error, date));
+        })?;
+        let delivery = Delivery { mode: Mode::Nothing, close: true };
+        self.core.borrow_mut().start_reply(seq, delivery, self.server.handle.elapsed())?;
         self.finish(seq)
     }
 
@@ -268,6 +287,12 @@ impl Connection {
 
     pub(super) fn finish(self: &Rc<Self>, seq: Seq) -> Result<(), Error> {
         let finished = self.core.borrow_mut().finish(seq);
+        if finished.as_ref().is_err_and(|error| !error.is_client_gone() && error.status().is_some()) {
+            log::warn!(
+                "an answer to {:?} is shorter than its content-length; the connection closes",
+                self.peer()
+            );
+        }
         if finished.is_ok() {
             self.mark(seq, Progress::Pending, Progress::Ended);
         }
@@ -290,6 +315,10 @@ impl Connection {
             match advance {
                 None => break,
                 Some(Advance::Empty) => {}
+                Some(Advance::HandOver) => {
+                    self.begin_hand_over();
+                    break;
+                }
                 Some(Advance::Turn(held)) => {
                     if !held.is_empty() {
                         let _ = self.send(held);
@@ -297,6 +326,7 @@ impl Connection {
                 }
                 Some(Advance::Last(rest)) => {
                     drop(rest);
+                    self.end_unread_body(front);
                     if self.stage.get() == Stage::Open {
                         self.stage.set(Stage::Closing);
                     }
@@ -314,7 +344,7 @@ impl Connection {
             // A client that waits for `100 Continue` behind this answer sends nothing by itself.
             let waits =
                 self.paused.get() || self.bev.pending_input() > 0 || self.core.borrow().owes_continue();
-            if waits && self.bev.pending_output() <= ROOM {
+            if waits && self.bev.pending_output() <= self.room() {
                 self.resume();
             }
         } else {

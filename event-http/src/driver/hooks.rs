@@ -2,7 +2,7 @@
 
 use event_core::Direction;
 
-use super::{Connection, ROOM, Stage};
+use super::{Connection, Stage};
 use crate::conn::{Seq, State};
 use crate::server::{Completion, Gone, Hook, Progress, RoomCallback, guarded};
 
@@ -54,14 +54,14 @@ impl Connection {
 
     /// Has `cb` called whenever bytes have left and few are unsent, as long as the answer of `seq` goes on.
     pub(crate) fn watch_room(&self, seq: Seq, cb: RoomCallback) {
-        self.bev.set_watermark(Direction::WRITE, ROOM / 2, None);
+        self.bev.set_watermark(Direction::WRITE, self.room() / 2, None);
         self.add_hook(Hook::on_room(seq, cb));
     }
 
     pub(super) fn run_room_hooks(&self) {
         for mut hook in self.take_hooks(|hook| hook.is_room()) {
             let again = match self.is_streaming(hook.seq) {
-                true if self.pending_output(hook.seq) <= ROOM / 2 => hook.call_room(),
+                true if self.pending_output(hook.seq) <= self.room() / 2 => hook.call_room(),
                 streaming => streaming,
             };
             // The call may have ended the answer.

@@ -3,8 +3,11 @@
 //! The only folder that knows both `BufferEvent` and `conn`. Nothing is borrowed while the program runs.
 
 mod answer;
+mod body;
+mod deadlines;
 mod hooks;
 mod read;
+mod upgrade;
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddrV4;
@@ -13,13 +16,11 @@ use std::time::Duration;
 
 use event_core::{Address, Buffer, BufferEvent, Callbacks, Direction, StreamEvent};
 
-use crate::conn::{Conn, Eof, Linger, Rules, Seq, Step, Turn};
+use crate::conn::{Conn, Eof, Linger, Seq, State, Turn};
+use crate::encode::Mode;
 use crate::error::{Caller, Error, Ours};
-use crate::head::RequestHead;
-use crate::server::{Completion, Gone, Hook, Inner};
-
-/// Above this many unsent bytes an answer has no room, and no further request is read.
-const ROOM: usize = 1 << 20;
+use crate::head::{Headers, RequestHead};
+use crate::server::{BodyDue, BodyState, Completion, Gone, Hook, Inner};
 
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,10 @@ enum Stage {
     Flushing,
     /// The write side is shut; input is thrown away for a while.
     Lingering,
+    /// The last answer hands the connection to another protocol, in the next turn.
+    Upgrading,
+    /// It is over: the stream is the program's.
+    Upgraded,
     /// It is over: the client left, or the connection was closed.
     Closed,
     /// It is over: the server was freed.
@@ -41,8 +46,45 @@ enum Stage {
 /// A request of which the body is still to come.
 struct Incoming {
     seq: Seq,
-    head: Box<RequestHead>,
+    taker: Taker,
+    /// What came and was not handed on.
     body: Buffer,
+}
+
+/// What becomes of a body.
+enum Taker {
+    /// It is gathered for the handler.
+    Head(Box<RequestHead>),
+    /// The program has the request.
+    Early(Box<Early>),
+}
+
+/// A request that was handed out before its body.
+#[derive(Default)]
+struct Early {
+    /// Where the body goes; `None` while the program does not say.
+    state: Option<Rc<BodyState>>,
+    /// It is whole, with these trailers, and that is still to be told.
+    ended: Option<Headers>,
+    /// Since when it is not read because the program is not ready for it.
+    waits: Option<Duration>,
+}
+
+impl Incoming {
+    fn early(&mut self) -> Option<&mut Early> {
+        match &mut self.taker {
+            Taker::Head(_) => None,
+            Taker::Early(early) => Some(early),
+        }
+    }
+
+    /// Who gets the body piece by piece.
+    fn into_state(self) -> Option<Rc<BodyState>> {
+        match self.taker {
+            Taker::Head(_) => None,
+            Taker::Early(early) => early.state,
+        }
+    }
 }
 
 /// What a connection has only while something is under way, or if it is of a rarer kind.
@@ -52,13 +94,27 @@ struct Extra {
     linger: Option<Linger>,
     hooks: Vec<Hook>,
     peer: Option<Address>,
+    /// Bytes behind the last request that were thrown away.
+    junk: usize,
+    /// Requests that wait for the head of their answer, if that has a deadline, and since when.
+    handed: Vec<(Seq, Duration)>,
+    /// What gets the stream when HTTP is over.
+    upgrade: Option<UpgradeCallback>,
 }
 
 impl Extra {
     fn is_empty(&self) -> bool {
-        self.incoming.is_none() && self.linger.is_none() && self.hooks.is_empty() && self.peer.is_none()
+        self.incoming.is_none()
+            && self.linger.is_none()
+            && self.hooks.is_empty()
+            && self.peer.is_none()
+            && self.junk == 0
+            && self.handed.is_empty()
+            && self.upgrade.is_none()
     }
 }
+
+pub(crate) use upgrade::UpgradeCallback;
 
 pub(crate) struct Connection {
     bev: BufferEvent,
@@ -81,6 +137,8 @@ pub(crate) struct Connection {
     yields: Cell<bool>,
     /// The client has sent its last byte, perhaps behind requests that are still to be read.
     finished: Cell<bool>,
+    /// The program was asked about the next request.
+    asked: Cell<bool>,
     /// Closing has to wait for input that the peer is still sending.
     lingers: Cell<bool>,
     /// The last answer ends where the connection does, and was given up: it must not look whole.
@@ -143,6 +201,7 @@ impl Connection {
             paused: Cell::new(false),
             yields: Cell::new(false),
             finished: Cell::new(false),
+            asked: Cell::new(false),
             lingers: Cell::new(false),
             cut: Cell::new(false),
         });
@@ -180,6 +239,7 @@ impl Connection {
     }
 
     /// The request of which the body is still to come.
+    #[inline]
     fn take_incoming(&self) -> Option<Incoming> {
         let mut extra = self.extra.take()?;
         let incoming = extra.incoming.take();
@@ -205,7 +265,7 @@ impl Connection {
     pub(crate) fn take_back(&self) {
         let lent = self.lent.get().saturating_sub(1);
         self.lent.set(lent);
-        if lent == 0 {
+        if lent == 0 && self.stage.get() != Stage::Upgraded {
             self.bev.set_held(false);
         }
     }
@@ -213,7 +273,7 @@ impl Connection {
     /// Whether answers can still be given.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.stage.get() {
-            Stage::Closed => Err(Caller::LateReply.into()),
+            Stage::Closed | Stage::Upgraded => Err(Caller::LateReply.into()),
             Stage::ServerGone => Err(Ours::ServerGone.into()),
             // By the program, which may have kept a handle on a stream that it gave to `serve`.
             _ if self.bev.is_freed() => Err(Caller::LateReply.into()),
@@ -278,7 +338,9 @@ impl Connection {
             }
             // It has what it waited for.
             Stage::Lingering => self.free(),
-            Stage::Closed | Stage::ServerGone => {}
+            // Whoever gets the stream is told.
+            Stage::Upgrading => {}
+            Stage::Closed | Stage::ServerGone | Stage::Upgraded => {}
         }
         self.arm();
     }
@@ -286,12 +348,12 @@ impl Connection {
     /// All that the client has sent is read.
     fn end_of_input(self: &Rc<Self>) {
         let unfinished = self.take_incoming();
-        drop(unfinished);
         let eof = self.core.borrow_mut().on_eof();
         if let Eof::InBody(seq) = eof {
             // Its answer will never be asked for.
             let _ = self.finish(seq);
         }
+        body::cut_off(unfinished);
         if self.core.borrow().outstanding() == 0 {
             self.stage.set(Stage::Closing);
             return self.close_if_ended();
@@ -304,77 +366,6 @@ impl Connection {
         self.stage.set(Stage::Closed);
         self.run_gone_hooks(Gone::Reset);
         self.free();
-    }
-
-    fn expired(self: &Rc<Self>) {
-        let now = self.server.handle.elapsed();
-        let rules = self.server.rules();
-        let output = self.bev.pending_output() > 0;
-        if output && self.answer_deadline(&rules).is_some_and(|deadline| deadline <= now) {
-            // The client does not read.
-            self.reset();
-            return;
-        }
-        if self.stage.get() == Stage::Lingering {
-            let over = self.extra(|extra| {
-                extra.linger.as_ref().is_none_or(|l| l.deadline().is_some_and(|deadline| deadline <= now))
-            });
-            if over {
-                return self.free();
-            }
-        }
-        if self.stage.get() == Stage::Open {
-            let step = self.core.borrow_mut().on_deadline(now, &rules.limits, output);
-            if let Some(Step::Fail { seq, error }) = step {
-                self.lingers.set(true);
-                let unfinished = self.take_incoming();
-                drop(unfinished);
-                self.fail(seq, &error);
-                self.close_if_ended();
-            }
-        }
-        self.arm();
-    }
-
-    /// When the client must have read something of what is written.
-    fn answer_deadline(&self, rules: &Rules) -> Option<Duration> {
-        let since = self.bev.last_written();
-        rules.limits.answer_timeout.map(|timeout| since.saturating_add(timeout))
-    }
-
-    /// Output that is written outside of `pump`, which arms by itself, must be read in time as well.
-    fn arm_outside(&self) {
-        if !self.pumping.get() {
-            self.arm();
-        }
-    }
-
-    /// Sets the nearest deadline. Law: whenever a connection waits, something will wake it.
-    fn arm(&self) {
-        let rules = self.server.rules();
-        let output = self.bev.pending_output() > 0;
-        let mut deadline = match self.stage.get() {
-            Stage::Open => self.core.borrow().deadline(&rules.limits, output),
-            Stage::Lingering => self.extra(|extra| extra.linger.as_ref().and_then(Linger::deadline)),
-            _ => None,
-        };
-        if output && let Some(answer) = self.answer_deadline(&rules) {
-            deadline = Some(deadline.map_or(answer, |deadline| deadline.min(answer)));
-        }
-        self.bev.set_deadline(deadline);
-        debug_assert!(
-            output || deadline.is_some() || self.is_awaited(),
-            "nobody wakes a connection that is {:?}",
-            self.stage.get()
-        );
-    }
-
-    /// Whether a read, the next turn or the program will go on with this connection, or nothing has to.
-    fn is_awaited(&self) -> bool {
-        let reads = self.bev.enabled().contains(Direction::READ) && !self.finished.get();
-        // The stream itself closes behind what it has sent.
-        let closes = self.stage.get() == Stage::Closing || self.bev.is_freed();
-        reads || closes || self.yields.get() || self.lent.get() > 0
     }
 
     // The end.
@@ -429,7 +420,21 @@ impl Connection {
     /// Frees the stream; what has left before has left.
     fn free(&self) {
         self.settle_hooks();
-        self.bev.free();
+        self.free_stream();
+    }
+
+    /// An answer that is cut off here must not look whole: to who reads up to the end, an end is as good as another.
+    fn free_stream(&self) {
+        let is_cut = {
+            let core = self.core.borrow();
+            let front = core.front().and_then(|seq| core.exchange(seq));
+            front.is_some_and(|exchange| exchange.state == State::Streaming(Mode::UntilClose))
+        };
+        if is_cut || self.cut.get() || self.bev.pending_output() > 0 {
+            self.bev.close_with_reset();
+        } else {
+            self.bev.free();
+        }
     }
 
     /// Closes now.
@@ -438,12 +443,12 @@ impl Connection {
         let stage = if server_gone { Stage::ServerGone } else { Stage::Closed };
         self.set_over(stage);
         // First: what drops after it is the program's, and may panic.
-        self.bev.free();
+        self.free_stream();
         self.over(stage);
     }
 
     fn set_over(&self, stage: Stage) {
-        if !matches!(self.stage.get(), Stage::Closed | Stage::ServerGone) {
+        if !matches!(self.stage.get(), Stage::Closed | Stage::ServerGone | Stage::Upgraded) {
             self.stage.set(stage);
         }
     }
@@ -452,12 +457,14 @@ impl Connection {
     fn over(&self, stage: Stage) {
         self.set_over(stage);
         let unfinished = self.take_incoming();
+        let unheard_upgrade = self.extra(|extra| extra.upgrade.take());
         let key = self.key.replace(u32::MAX);
         if key != u32::MAX {
             self.server.remove(key);
         }
         let completion = match self.stage.get() {
             Stage::ServerGone => Completion::ServerGone,
+            Stage::Upgraded => Completion::Sent,
             _ => Completion::ClientGone,
         };
         // Whoever was to hear of it has heard.
@@ -466,6 +473,10 @@ impl Connection {
             unheard.extend(hook.take_gone());
             self.server.queue_hook(hook, completion);
         }
-        drop((unheard, unfinished));
+        if let Some(state) = unfinished.and_then(Incoming::into_state) {
+            let due = BodyDue(state);
+            self.server.queue_call(move || due.fail(completion));
+        }
+        drop((unheard, unheard_upgrade));
     }
 }

@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use event_core::{Buffer, BufferGuard, Direction};
 
-use super::{Connection, Incoming, ROOM, Stage};
+use super::{Connection, Incoming, Stage, Taker};
 use crate::conn::{Rules, Seq, Step};
-use crate::encode;
+use crate::encode::{self, ErrorReply};
 use crate::error::Error;
 use crate::server::Request;
 
@@ -18,6 +18,7 @@ impl Connection {
     pub(super) fn pump(self: &Rc<Self>) {
         match self.stage.get() {
             Stage::Open => {}
+            Stage::Upgrading => return self.hand_over(),
             _ => return self.discard(),
         }
         self.pumping.set(true);
@@ -44,40 +45,70 @@ impl Connection {
     pub(super) fn serve(self: &Rc<Self>, input: &mut BufferGuard) {
         let mut rules = self.server.rules();
         let mut incoming = self.take_incoming();
-        let mut fresh: Option<Incoming> = None;
         let mut served = 0;
         while self.stage.get() == Stage::Open && !self.bev.is_freed() {
-            if self.bev.pending_output() > ROOM && self.core.borrow().is_between_requests() {
-                // More answers would only grow memory; `drained` goes on.
-                self.pause();
-                break;
+            let mut max_body = rules.limits.max_body_bytes;
+            match &incoming {
+                None if self.must_not_begin(input, &rules) => break,
+                None | Some(Incoming { taker: Taker::Head(_), .. }) => {}
+                Some(request) if self.waits_for_program(request) => break,
+                Some(Incoming { taker: Taker::Early(early), .. }) if early.ended.is_some() => {
+                    let Some(request) = incoming.take() else { break };
+                    self.end_of_body(request);
+                    self.server.renew(&mut rules);
+                    continue;
+                }
+                Some(Incoming { taker: Taker::Early(early), .. }) => {
+                    max_body = early.state.as_ref().map_or(max_body, |state| state.max(max_body));
+                }
             }
-            let (consumed, step) = self.next(input, &rules);
+            let (consumed, step) = self.next(input, &rules, max_body);
             match step {
                 Step::Head { seq, head } => {
                     input.drain(consumed);
-                    fresh = Some(Incoming { seq, head, body: Buffer::new() });
+                    self.asked.set(false);
+                    if self.server.is_early() {
+                        incoming = self.hand_out(seq, head);
+                        self.server.renew(&mut rules);
+                    } else {
+                        incoming = Some(Incoming { seq, taker: Taker::Head(head), body: Buffer::new() });
+                    }
                 }
                 Step::Data(range) => {
                     input.drain(range.start);
-                    let body = match (&mut fresh, &mut incoming) {
-                        (Some(request), _) => &mut request.body,
-                        (None, Some(request)) => &mut request.body,
-                        (None, None) => return self.free(),
-                    };
+                    let Some(request) = &mut incoming else { return self.free() };
                     let (len, rest) = (range.len(), consumed - range.end);
-                    input.remove_buffer(body, len);
+                    input.remove_buffer(&mut request.body, len);
                     input.drain(rest);
+                    if !matches!(request.taker, Taker::Head(_)) {
+                        incoming = incoming.and_then(|request| self.deliver_large(request));
+                    }
                 }
                 Step::End { seq: ended, trailers } => {
                     input.drain(consumed);
-                    let request = fresh.take().or_else(|| incoming.take());
-                    let Some(Incoming { seq, head, body }) = request else { return self.free() };
-                    debug_assert_eq!(seq, ended, "a request ends before the next begins");
-                    self.server.serve(Request::new(self.clone(), seq, head, body, trailers));
+                    let Some(mut request) = incoming.take() else { return self.free() };
+                    debug_assert_eq!(request.seq, ended, "a request ends before the next begins");
+                    match request.taker {
+                        Taker::Head(head) => {
+                            self.server.serve(Request::new(
+                                self.clone(),
+                                ended,
+                                head,
+                                request.body,
+                                trailers,
+                            ));
+                        }
+                        Taker::Early(ref mut early) => {
+                            early.ended = Some(trailers);
+                            incoming = self.deliver(request, 1);
+                        }
+                    }
                     served += 1;
                     // The handler may have changed them.
-                    rules = self.server.rules();
+                    self.server.renew(&mut rules);
+                    if rules.limits.handler_timeout.is_some() {
+                        self.note_handed(ended);
+                    }
                     if served == REQUESTS_PER_VISIT && !input.is_empty() {
                         // The rest waits a turn, and more is read only behind it: a client that sends faster than it is
                         // served would fill the input.
@@ -95,8 +126,8 @@ impl Connection {
                 Step::Fail { seq, error } => {
                     input.drain(consumed);
                     self.lingers.set(true);
-                    (fresh, incoming) = (None, None);
                     self.fail(seq, &error);
+                    super::body::fail(incoming.take(), error);
                     break;
                 }
                 Step::NeedMore => {
@@ -119,16 +150,48 @@ impl Connection {
                 Step::Closed => {
                     // Behind the last request; nothing of it is run.
                     if !input.is_empty() {
-                        self.lingers.set(true);
+                        let len = input.len();
+                        input.clear();
+                        self.count_junk(len);
                     }
-                    input.clear();
                     break;
                 }
             }
         }
-        if let Some(request) = fresh.or(incoming) {
-            self.extra(|extra| extra.incoming = Some(request));
+        if let Some(request) = incoming
+            && let Some(request) = self.deliver(request, 1)
+        {
+            self.keep(request);
         }
+    }
+
+    /// Whether the next request is not to be begun now.
+    fn must_not_begin(self: &Rc<Self>, input: &Buffer, rules: &Rules) -> bool {
+        let full = self.bev.pending_output() > rules.limits.room;
+        if !(full || self.server.asks_first()) || !self.core.borrow().is_between_requests() {
+            return false;
+        }
+        if full {
+            // More answers would only grow memory; `drained` goes on.
+            self.pause();
+        }
+        full || !(input.is_empty() || self.ask_first())
+    }
+
+    /// Asks the program whether it wants a request before a byte of it is read.
+    fn ask_first(self: &Rc<Self>) -> bool {
+        if self.asked.get() || self.server.may_begin(&self.peer()) {
+            self.asked.set(true);
+            return self.stage.get() == Stage::Open;
+        }
+        // What is out is still answered.
+        if self.core.borrow_mut().stop() {
+            match self.bev.pending_output() {
+                0 => self.free(),
+                _ => self.stage.set(Stage::Closing),
+            }
+        }
+        false
     }
 
     /// Reads nothing until an answer has left.
@@ -139,13 +202,18 @@ impl Connection {
 
     /// Goes on in the next turn, on a fresh stack, with what lies here; more is read behind it.
     pub(super) fn resume(&self) {
+        if self.has_read_junk() {
+            // The lingering close goes on.
+            return;
+        }
         self.paused.set(false);
         self.yields.set(self.bev.trigger(Direction::READ).is_ok());
     }
 
-    pub(super) fn next(&self, input: &Buffer, rules: &Rules) -> (usize, Step) {
+    pub(super) fn next(&self, input: &Buffer, rules: &Rules, max_body: Option<u64>) -> (usize, Step) {
         let now = self.server.handle.elapsed();
-        self.core.borrow_mut().next(input.contiguous(), now, rules, &mut self.server.heads.borrow_mut())
+        let mut heads = self.server.heads.borrow_mut();
+        self.core.borrow_mut().next_within(input.contiguous(), now, rules, max_body, &mut heads)
     }
 
     /// Answers a request that cannot be read, or closes in silence.
@@ -155,7 +223,7 @@ impl Connection {
             return;
         };
         log::debug!("{status} to {:?}: {error}", self.peer());
-        let _ = self.reply_error(seq, status, None);
+        let _ = self.reply_error(seq, &ErrorReply::of(status));
     }
 
     /// Input after the last answer.

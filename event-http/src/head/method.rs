@@ -238,6 +238,11 @@ impl MethodSet {
         }
     }
 
+    /// True if no method is in the set.
+    pub fn is_empty(&self) -> bool {
+        self.known == 0 && self.extensions.is_empty()
+    }
+
     /// True if `method` is in the set.
     pub fn contains(&self, method: &Method) -> bool {
         match method.0 {

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::conn::Seq;
+use crate::server::flow::Flow;
 
 /// How a client left while its answer was pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,7 +67,7 @@ pub(crate) struct Hook {
     pub(crate) progress: Progress,
     gone: Option<GoneCallback>,
     complete: Option<CompleteCallback>,
-    flag: Option<Arc<AtomicBool>>,
+    flag: Option<Arc<Flow>>,
     room: Option<RoomCallback>,
 }
 
@@ -84,8 +84,13 @@ impl Hook {
         Hook { complete: Some(callback), ..Hook::new(seq) }
     }
 
+    /// A call that is due.
+    pub(crate) fn task(call: Box<dyn FnOnce()>) -> Hook {
+        Hook { complete: Some(Box::new(move |_| call())), ..Hook::new(Seq::default()) }
+    }
+
     /// A flag that is set when the connection ends before the answer.
-    pub(crate) fn flag(seq: Seq, flag: Arc<AtomicBool>) -> Hook {
+    pub(crate) fn flag(seq: Seq, flag: Arc<Flow>) -> Hook {
         Hook { flag: Some(flag), ..Hook::new(seq) }
     }
 
@@ -113,7 +118,7 @@ impl Hook {
     /// Sets the flag at once: other threads may ask before the callbacks have run.
     pub(crate) fn raise_flag(&self) {
         if let Some(flag) = &self.flag {
-            flag.store(true, Ordering::Release);
+            flag.raise();
         }
     }
 

@@ -1,42 +1,53 @@
 //! `Server`: listens, keeps the connections, and finds the handler for each request.
 
+mod body;
+mod bound;
 mod deferred;
+mod error_page;
+mod flow;
 mod hook;
+mod intake;
+mod pattern;
 mod request;
 mod routes;
+mod routing;
+mod site;
+mod slot;
+mod upgrade;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::os::fd::OwnedFd;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::time::Duration;
 
-use event_core::{
-    Accepted, Address, BufferEvent, EventId, Listener, ListenerOptions, LoopHandle, Owned, Ready, ToAddress,
-};
+use event_core::{EventId, LoopHandle, Owned, Ready, ToAddress};
 use slab::Slab;
 
 use crate::conn::Rules;
 use crate::date::{DateCache, DateLine};
 use crate::driver::Connection;
 use crate::encode::DEFAULT_CONTENT_TYPE;
-use crate::error::{Caller, Error, Ours};
+use crate::error::Error;
 use crate::head::{HeadPool, Headers, MethodSet};
 use crate::limits::Limits;
 
+pub use body::{BodyEvent, BodyReader};
+pub(crate) use body::{BodyState, Due as BodyDue};
+use bound::Factory;
+pub use bound::{BoundSocket, Overload};
 use deferred::Desk;
 pub use deferred::{Deferred, DeferredReply};
+use error_page::ErrorCallback;
+pub(crate) use error_page::ErrorDue;
+pub use error_page::ErrorPage;
 pub use hook::{Completion, Gone};
 pub(crate) use hook::{Hook, Progress, RoomCallback, guarded};
+use intake::{HeaderCallback, NewRequestCallback};
 pub use request::{Reply, Request};
 pub use routes::HandlerReturn;
-use routes::{Handler, Routes};
-
-/// Descriptors that the server leaves to the program: logs, files, a database.
-const SPARE_FILES: usize = 64;
-
-/// So many clients above the bound are told 503; those above that are closed without a word.
-const REFUSED_AT_ONCE: usize = 32;
+use site::Site;
+pub use site::VirtualHost;
+use slot::Slot;
 
 /// An HTTP server: libevent's `evhttp`.
 ///
@@ -67,13 +78,19 @@ pub(crate) struct Inner {
     rules: RefCell<Rc<Rules>>,
     date: RefCell<DateCache>,
     /// The field that answers with a body get if they lack it.
-    content_type: RefCell<Option<Rc<Headers>>>,
-    gencb: RefCell<Option<Rc<Handler>>>,
-    routes: RefCell<Routes>,
-    listeners: RefCell<Vec<Listener>>,
+    content_type: RefCell<Option<Headers>>,
+    site: Rc<Site>,
+    listeners: RefCell<Vec<BoundSocket>>,
+    factory: Slot<Factory>,
+    new_request: Slot<NewRequestCallback>,
+    header: Slot<HeaderCallback>,
+    pub(crate) error_page: Slot<ErrorCallback>,
     connections: RefCell<Slab<Rc<Connection>>>,
     /// `None`: the open-file limit less a reserve.
     max_connections: Cell<Option<usize>>,
+    overload: Cell<Overload>,
+    /// Listeners rest because there are too many connections.
+    waiting: Cell<bool>,
     /// Hooks of requests whose connection ended inside a call of the program's: they run in the next turn.
     queued: RefCell<Vec<(Hook, Completion)>>,
     stopping: Cell<bool>,
@@ -95,11 +112,16 @@ impl Server {
             rules: RefCell::default(),
             date: RefCell::new(DateCache::new()),
             content_type: RefCell::new(None),
-            gencb: RefCell::new(None),
-            routes: RefCell::default(),
+            site: Rc::default(),
             listeners: RefCell::default(),
+            factory: Slot::default(),
+            new_request: Slot::default(),
+            header: Slot::default(),
+            error_page: Slot::default(),
             connections: RefCell::default(),
             max_connections: Cell::new(None),
+            overload: Cell::default(),
+            waiting: Cell::new(false),
             queued: RefCell::default(),
             stopping: Cell::new(false),
             gone: Cell::new(false),
@@ -108,6 +130,10 @@ impl Server {
         let server = Server { inner };
         server.set_default_content_type(Some(DEFAULT_CONTENT_TYPE))?;
         Ok(server)
+    }
+
+    pub(crate) fn of(inner: &Rc<Inner>) -> Server {
+        Server { inner: inner.clone() }
     }
 
     /// Makes a server and listens.
@@ -124,123 +150,6 @@ impl Server {
                 Err(error)
             }
         }
-    }
-
-    /// Listens on one more address: `"127.0.0.1:8081"`, `("localhost", 8081)`, `"unix:/run/app.sock"`, as
-    /// [`Listener::bind`] does. The listener tells the port that the system chose if it was 0, and stops when it is freed.
-    ///
-    /// # Errors
-    /// - `is_ours`, with the system's error as source: the port is taken, the path exists, the name is unknown, the right
-    ///   is missing.
-    /// - `is_invalid_argument` if it is no address; `is_server_gone`.
-    #[doc(alias = "evhttp_bind_socket")]
-    #[doc(alias = "evhttp_bind_socket_with_handle")]
-    pub fn bind(&self, address: impl ToAddress) -> Result<Listener, Error> {
-        self.bind_with(&ListenerOptions::new(), address)
-    }
-
-    /// Listens on one more address, with options of the listener's.
-    ///
-    /// # Errors
-    /// As [`bind`](Self::bind).
-    pub fn bind_with(&self, options: &ListenerOptions, address: impl ToAddress) -> Result<Listener, Error> {
-        self.keep(options.bind(&self.inner.handle, address, self.acceptor()))
-    }
-
-    /// Listens on a socket that was made elsewhere, such as one of [`event_core::listen_fds`]: see [`Listener::from_fd`].
-    ///
-    /// # Errors
-    /// - `is_ours`, with the system's error as source, if it cannot listen; `is_server_gone`.
-    #[doc(alias = "evhttp_accept_socket")]
-    #[doc(alias = "evhttp_accept_socket_with_handle")]
-    pub fn accept_socket(&self, fd: impl Into<OwnedFd>) -> Result<Listener, Error> {
-        self.keep(Listener::from_fd(&self.inner.handle, fd, self.acceptor()))
-    }
-
-    /// Serves what a listener accepts from here on, and frees it with the server. Its callback is replaced.
-    ///
-    /// # Errors
-    /// - `is_server_gone`; the listener is freed.
-    #[doc(alias = "evhttp_bind_listener")]
-    pub fn bind_listener(&self, listener: Listener) -> Result<(), Error> {
-        listener.set_cb(self.acceptor());
-        self.keep(Ok(listener)).map(|_| ())
-    }
-
-    fn acceptor(&self) -> impl FnMut(&Listener, Accepted) + 'static {
-        let server = Rc::downgrade(&self.inner);
-        move |_, accepted| accept(&server, accepted)
-    }
-
-    fn keep(&self, listener: Result<Listener, event_core::Error>) -> Result<Listener, Error> {
-        let listener = listener.map_err(|error| match error {
-            event_core::Error::Io(error) => Ours::Listen(error).into(),
-            event_core::Error::Invalid(why) => Caller::Address(why).into(),
-            error => Error::from(error),
-        })?;
-        if self.inner.gone.get() || self.inner.stopping.get() {
-            listener.free();
-            return Err(Ours::ServerGone.into());
-        }
-        let mut listeners = self.inner.listeners.borrow_mut();
-        // Those that the program has freed are of no use any more.
-        listeners.retain(|listener| listener.fd().is_some());
-        listeners.push(listener.clone());
-        Ok(listener)
-    }
-
-    /// Where the server listens.
-    #[doc(alias = "evhttp_foreach_bound_socket")]
-    pub fn addresses(&self) -> Vec<Address> {
-        self.inner.listeners.borrow().iter().filter_map(|listener| listener.local_address().ok()).collect()
-    }
-
-    /// Serves a stream that was made elsewhere: one end of a pair, an inherited socket. The server owns it from here
-    /// on; its callbacks are replaced.
-    pub fn serve(&self, stream: BufferEvent) {
-        let peer = stream.peer_address().unwrap_or(Address::Unix(None));
-        self.inner.take(stream, peer);
-    }
-
-    /// Sets the handler of every path that has none of its own; without it such requests get 404. Replaces the one
-    /// that was there.
-    ///
-    /// A handler that panics is logged and the client gets 500; the handler stays.
-    #[doc(alias = "evhttp_set_gencb")]
-    pub fn set_gencb<R: HandlerReturn>(&self, handler: impl FnMut(Request) -> R + 'static) {
-        let handler = Handler::new(handler);
-        let old = if self.inner.gone.get() { Some(handler) } else { self.inner.gencb.replace(Some(handler)) };
-        drop(old);
-    }
-
-    /// Sets the handler of one path, compared byte by byte after percent-decoding and without the query.
-    ///
-    /// # Errors
-    /// - `is_caller` if the path has a handler already.
-    /// - `is_server_gone`.
-    #[doc(alias = "evhttp_set_cb")]
-    pub fn set_cb<R: HandlerReturn>(
-        &self,
-        path: &str,
-        handler: impl FnMut(Request) -> R + 'static,
-    ) -> Result<(), Error> {
-        let handler = Handler::new(handler);
-        if self.inner.gone.get() {
-            drop(handler);
-            return Err(Ours::ServerGone.into());
-        }
-        let inserted = self.inner.routes.borrow_mut().insert(path, handler);
-        inserted.map_err(|refused| {
-            drop(refused);
-            Caller::PathTaken.into()
-        })
-    }
-
-    /// Takes the handler of a path away; false if it had none.
-    #[doc(alias = "evhttp_del_cb")]
-    pub fn del_cb(&self, path: &str) -> bool {
-        let old = self.inner.routes.borrow_mut().remove(path);
-        old.is_some()
     }
 
     /// Sets the limits for requests read from now on.
@@ -280,22 +189,10 @@ impl Server {
         if let Some(content_type) = content_type {
             let mut headers = Headers::new();
             headers.add("Content-Type", content_type)?;
-            field = Some(Rc::new(headers));
+            field = Some(headers);
         }
         self.inner.content_type.replace(field);
         Ok(())
-    }
-
-    /// Bounds how many connections are served at once; one more gets 503. `None` is the open-file limit less 64.
-    #[doc(alias = "evhttp_set_max_connections")]
-    pub fn set_max_connections(&self, max: Option<usize>) {
-        self.inner.max_connections.set(max);
-    }
-
-    /// How many connections there are.
-    #[doc(alias = "evhttp_get_connection_count")]
-    pub fn connection_count(&self) -> usize {
-        self.inner.connections.borrow().len()
     }
 
     /// Stops gracefully: no new connections; idle ones are closed; answers that are out are finished with
@@ -348,62 +245,23 @@ impl fmt::Debug for Server {
     }
 }
 
-fn accept(server: &Weak<Inner>, accepted: Accepted) {
-    let Some(server) = server.upgrade() else { return };
-    let peer = accepted.address().clone();
-    server.take(accepted.into_stream(), peer);
-}
-
 impl Inner {
-    /// Serves a stream, or refuses it when there are too many.
-    fn take(self: &Rc<Self>, stream: BufferEvent, peer: Address) {
-        let count = self.connections.borrow().len();
-        let most = self
-            .max_connections
-            .get()
-            .unwrap_or_else(|| self.handle.open_file_limit().saturating_sub(SPARE_FILES).max(1));
-        if self.gone.get() || self.stopping.get() || count >= most.saturating_add(REFUSED_AT_ONCE) {
-            stream.free();
-            return;
-        }
-        if let Some(connection) = Connection::start(self, stream, peer)
-            && count >= most
-        {
-            connection.refuse(&Ours::TooManyConnections.into());
-        }
+    /// `look` is ours and calls nothing.
+    pub(crate) fn with_limits<T>(&self, look: impl FnOnce(&Limits) -> T) -> T {
+        look(&self.rules.borrow().limits)
     }
 
-    /// Hands a request to its handler.
-    pub(crate) fn serve(&self, request: Request) {
-        let handler = match self.route(request.path()) {
-            Ok(handler) => handler,
-            Err(status) => {
-                let _ = request.send_error(status, None);
-                return;
-            }
-        };
-        match handler {
-            Some(handler) => handler.call(request),
-            None => {
-                let _ = request.send_error(404, None);
-            }
-        }
+    /// `look` is ours and calls nothing.
+    pub(crate) fn with_rules<T>(&self, look: impl FnOnce(&Rules) -> T) -> T {
+        look(&self.rules.borrow())
     }
 
-    /// The handler of a path, or the status of a path that has none because it cannot be one.
-    fn route(&self, path: &str) -> Result<Option<Rc<Handler>>, u16> {
-        if memchr::memmem::find(path.as_bytes(), b"%00").is_some() {
-            // Whoever takes paths for C strings would see another one.
-            return Err(400);
+    /// Takes the rules of now in the place of older ones.
+    pub(crate) fn renew(&self, rules: &mut Rc<Rules>) {
+        let now = self.rules.borrow();
+        if !Rc::ptr_eq(&now, rules) {
+            *rules = now.clone();
         }
-        let routes = self.routes.borrow();
-        if !routes.is_empty() {
-            let decoded: std::borrow::Cow<'_, [u8]> = percent_encoding::percent_decode_str(path).into();
-            if let Some(handler) = routes.find(&decoded) {
-                return Ok(Some(handler));
-            }
-        }
-        Ok(self.gencb.borrow().clone())
     }
 
     pub(crate) fn rules(&self) -> Rc<Rules> {
@@ -417,8 +275,9 @@ impl Inner {
         drop(old);
     }
 
-    pub(crate) fn content_type(&self) -> Option<Rc<Headers>> {
-        self.content_type.borrow().clone()
+    /// `encode` is ours: it formats a head.
+    pub(crate) fn with_content_type<T>(&self, encode: impl FnOnce(Option<&Headers>) -> T) -> T {
+        encode(self.content_type.borrow().as_ref())
     }
 
     /// `use_date` is ours: it formats a head.
@@ -438,6 +297,9 @@ impl Inner {
     pub(crate) fn remove(&self, key: u32) {
         let connection = self.connections.borrow_mut().try_remove(key as usize);
         drop(connection);
+        if self.waiting.get() {
+            self.settle_listeners();
+        }
     }
 
     fn all_connections(&self) -> Vec<Rc<Connection>> {
@@ -458,6 +320,11 @@ impl Inner {
         }
     }
 
+    /// As `queue_hook`, for a call that belongs to no hook.
+    pub(crate) fn queue_call(self: &Rc<Self>, call: impl FnOnce() + 'static) {
+        self.queue_hook(Hook::task(Box::new(call)), Completion::Sent);
+    }
+
     fn run_hooks(&self) {
         for (hook, completion) in self.queued.take() {
             // What it does not call, it drops.
@@ -465,25 +332,21 @@ impl Inner {
         }
     }
 
-    fn stop_listening(&self) {
-        let listeners = self.listeners.take();
-        for listener in &listeners {
-            listener.free();
-        }
-        drop(listeners);
-    }
-
     fn free(&self) {
         if self.gone.replace(true) {
             return;
         }
-        self.stop_listening();
         // There is no second try: a Drop of the program's that panics must not leave the rest open.
+        guarded("a drop", || self.stop_listening());
+        guarded("a drop", || self.factory.close());
+        guarded("a drop", || self.new_request.close());
+        guarded("a drop", || self.header.close());
+        guarded("a drop", || self.error_page.close());
         for connection in self.all_connections() {
             guarded("a drop", || connection.close(true));
         }
         let parked = self.desk.borrow_mut().close();
-        let handlers = (self.gencb.take(), self.routes.take());
+        let handlers = self.site.close();
         guarded("a drop", || drop((parked, handlers)));
         // The hooks of what was open run in the next turn; after them the loop lets go of this.
         if self.queued.borrow().is_empty()

@@ -3,16 +3,19 @@
 use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use event_core::{Address, Buffer};
 
 use crate::conn::Seq;
 use crate::driver::Connection;
-use crate::encode::ReplyHead;
+use crate::encode::{ErrorReply, ReplyHead};
 use crate::error::{Caller, Error, Ours};
-use crate::head::{HeaderValue, Headers, Method, RequestHead, Version};
+use crate::head::{HeaderValue, Headers, Method, MethodSet, RequestHead, Version};
 use crate::server::deferred::Deferred;
-use crate::server::{Completion, Gone, Hook};
+use crate::server::flow::Flow;
+use crate::server::pattern::Params;
+use crate::server::{Completion, Gone, Hook, Server};
 use crate::uri::{QueryPair, Uri, query_pairs};
 
 /// A whole request, to be answered once: at once, later from another callback, or from another thread.
@@ -40,12 +43,20 @@ pub struct Request {
     /// Always there until the request is dropped.
     head: Option<Box<RequestHead>>,
     body: Buffer,
-    trailers: Headers,
     reply_headers: Headers,
+    rare: Option<Box<Rare>>,
     answered: bool,
 }
 
+/// What few requests have.
+#[derive(Default)]
+struct Rare {
+    trailers: Headers,
+    params: Option<Params>,
+}
+
 impl Request {
+    #[inline]
     pub(crate) fn new(
         connection: Rc<Connection>,
         seq: Seq,
@@ -55,7 +66,11 @@ impl Request {
     ) -> Request {
         connection.lend();
         let reply_headers = Headers::new();
-        Request { connection, seq, head: Some(head), body, trailers, reply_headers, answered: false }
+        let rare = match trailers.is_empty() {
+            true => None,
+            false => Some(Box::new(Rare { trailers, params: None })),
+        };
+        Request { connection, seq, head: Some(head), body, reply_headers, rare, answered: false }
     }
 
     /// The method.
@@ -77,10 +92,24 @@ impl Request {
         self.head().path()
     }
 
+    pub(crate) fn path_bytes(&self) -> &[u8] {
+        let head = self.head();
+        head.path.slice(&head.headers.bytes)
+    }
+
     /// What follows the first `?` of the target, not decoded; empty if nothing follows.
     #[doc(alias = "evhttp_uri_get_query")]
     pub fn query(&self) -> Option<&str> {
         self.head().query()
+    }
+
+    /// What the path has for a name of the route's pattern, decoded; see [`Server::route`].
+    pub fn param(&self, name: &str) -> Option<&str> {
+        self.rare.as_ref()?.params.as_ref()?.get(name)
+    }
+
+    pub(crate) fn set_params(&mut self, params: Params) {
+        self.rare.get_or_insert_default().params = Some(params);
     }
 
     /// The target in its parts. Scheme and host are those of an absolute target, and the host that of CONNECT; for the
@@ -124,10 +153,11 @@ impl Request {
 
     /// The fields behind a chunked body, kept apart from the header fields (RFC 9110 section 6.5.1).
     pub fn trailers(&self) -> &Headers {
-        &self.trailers
+        static EMPTY: Headers = Headers::new();
+        self.rare.as_ref().map_or(&EMPTY, |rare| &rare.trailers)
     }
 
-    /// The body; empty without one.
+    /// The body; empty without one, and before it is read.
     #[doc(alias = "evhttp_request_get_input_buffer")]
     pub fn body(&self) -> &Buffer {
         &self.body
@@ -138,11 +168,29 @@ impl Request {
         self.body.take_all()
     }
 
+    pub(crate) fn take_body_and_trailers(&mut self) -> (Buffer, Headers) {
+        let trailers = self.rare.as_mut().map(|rare| std::mem::take(&mut rare.trailers));
+        (self.body.take_all(), trailers.unwrap_or_default())
+    }
+
+    pub(crate) fn set_body(&mut self, body: Buffer, trailers: Headers) {
+        self.body = body;
+        if !trailers.is_empty() {
+            self.rare.get_or_insert_default().trailers = trailers;
+        }
+    }
+
     /// The client's address.
     #[doc(alias = "evhttp_connection_get_peer")]
     #[doc(alias = "evhttp_connection_get_addr")]
     pub fn peer(&self) -> Address {
         self.connection.peer()
+    }
+
+    /// The server that it came to.
+    #[doc(alias = "evhttp_connection_get_server")]
+    pub fn server(&self) -> Server {
+        Server::of(self.connection.server())
     }
 
     /// The fields that the answer will have, in this order, before those that the server adds.
@@ -181,7 +229,8 @@ impl Request {
     /// Answers with a whole body. `reason` is the phrase behind the status code: `None` for the standard one.
     ///
     /// Date, Content-Length, Content-Type (`text/html; charset=ISO-8859-1`) and Connection are added where they are
-    /// missing; an answer to HEAD has the length and no body.
+    /// missing; an answer to HEAD has the length and no body. 101, and 2xx to CONNECT, end the connection here: see
+    /// [`upgrade`](Self::upgrade).
     ///
     /// # Errors
     /// - `is_client_gone` if the client has left: harmless, nobody waits.
@@ -213,7 +262,13 @@ impl Request {
         let reason = reason.into();
         check_status(status)?;
         self.answered = true;
-        self.connection.reply_error(self.seq, status, reason)
+        self.connection.reply_error(self.seq, &ErrorReply { status, reason, allow: None })
+    }
+
+    /// Answers 405 with what would have been allowed.
+    pub(crate) fn send_not_allowed(mut self, allow: &MethodSet) -> Result<(), Error> {
+        self.answered = true;
+        self.connection.reply_error(self.seq, &ErrorReply { status: 405, reason: None, allow: Some(allow) })
     }
 
     /// Begins an answer of which the body comes in pieces: chunked for HTTP/1.1, up to the end of the connection for
@@ -253,6 +308,16 @@ impl Request {
         &self.connection
     }
 
+    /// Nothing is to be answered when it is dropped.
+    pub(crate) fn set_answered(&mut self) {
+        self.answered = true;
+    }
+
+    /// Whether it is that one: a program may give back another.
+    pub(crate) fn is(&self, connection: &Rc<Connection>, seq: Seq) -> bool {
+        self.seq == seq && Rc::ptr_eq(&self.connection, connection)
+    }
+
     pub(crate) fn seq(&self) -> Seq {
         self.seq
     }
@@ -263,7 +328,7 @@ impl Drop for Request {
         if let Some(head) = self.head.take() {
             self.connection.server().heads.borrow_mut().give(head);
         }
-        if !self.answered && self.connection.reply_error(self.seq, 500, None).is_ok() {
+        if !self.answered && self.connection.reply_error(self.seq, &ErrorReply::of(500)).is_ok() {
             log::warn!("500 to {:?}: {}", self.connection.peer(), Error::from(Ours::HandlerFailed));
         }
         self.connection.take_back();
@@ -332,17 +397,32 @@ impl Reply {
         self.connection.pending_output(self.seq)
     }
 
-    /// False above 1 MiB of unsent bytes: what is sent now only grows memory, and above 16 MiB ends the connection.
+    /// False above [`Limits::room`](crate::Limits::room) of unsent bytes: what is sent now only grows memory, and above
+    /// [`Limits::max_output_bytes`](crate::Limits::max_output_bytes) ends the connection.
     /// False as well when the client or the server is gone.
     pub fn has_room(&self) -> bool {
         self.connection.has_room(self.seq)
     }
 
-    /// Is called when there is room again, which is below 512 KiB of unsent bytes, and each time that more has left.
+    /// Is called when there is room again, which is below half of that, and each time that more has left.
     /// Dropped when the answer ends. Replaces nothing: each call adds one.
     #[doc(alias = "evhttp_send_reply_chunk_with_cb")]
     pub fn on_room(&self, cb: impl FnMut() + 'static) {
         self.connection.watch_room(self.seq, Box::new(cb));
+    }
+
+    /// Tells another thread how much has not left, each time that some has.
+    pub(crate) fn tell_room(&self, flow: &Arc<Flow>) {
+        let (connection, seq, flow) = (Rc::downgrade(&self.connection), self.seq, flow.clone());
+        self.on_room(move || {
+            if let Some(connection) = connection.upgrade() {
+                flow.deliver(0, connection.pending_output(seq));
+            }
+        });
+    }
+
+    pub(crate) fn set_trailers(&mut self, trailers: Headers) {
+        self.trailers = trailers;
     }
 
     /// Is called if the client leaves before the end of the answer. Replaces nothing: each call adds one.
