@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use event_core::testing::{Peer, Sim};
 use event_core::{
-    BufferEvent, CommonTimeout, Direction, Event, EventCount, EventId, LoopHandle, Mailbox, Ready,
-    Sender, Signal, Timer, What,
+    BufferEvent, CommonTimeout, Direction, Event, EventCount, EventId, LoopHandle, Mailbox, Ready, Sender,
+    Signal, Timer, What,
 };
 use tests::{Alive, Token, quiet_panic};
 
@@ -277,7 +277,8 @@ impl Program {
             29 => {
                 let mut cb = me.callback("once".to_owned());
                 let fd = self.fd();
-                let (fd, what) = if self.draw(2) == 0 { (-1, What::empty()) } else { (self.fds[fd], What::READ) };
+                let (fd, what) =
+                    if self.draw(2) == 0 { (-1, What::empty()) } else { (self.fds[fd], What::READ) };
                 let timeout = (self.draw(2) == 0).then(|| MS * self.draw(3) as u32);
                 format!("{:?}", self.handle.once(fd, what, timeout, move |_| cb()))
             }
@@ -341,7 +342,7 @@ impl Program {
                             cb();
                         });
                         format!("{set:?}")
-                    },
+                    }
                     Some(Object::Timer(timer)) => format!("{:?}", timer.set_callback(move |_| cb())),
                     Some(Object::Signal(signal)) => format!("{:?}", signal.set_callback(move |_| cb())),
                     None => String::new(),
@@ -442,7 +443,9 @@ fn run(sim_seed: u64, seed: u64, way: Way, priorities: u8) -> Vec<String> {
     loop {
         match catch_unwind(AssertUnwindSafe(|| base.dispatch())) {
             Ok(Ok(event_core::LoopEnd::Empty)) => break,
-            Err(panic) if !panic.is::<&str>() => panic!("{}\n{:?}", base.dump_events(), panic.downcast_ref::<String>()),
+            Err(panic) if !panic.is::<&str>() => {
+                panic!("{}\n{:?}", base.dump_events(), panic.downcast_ref::<String>())
+            }
             _ => turns += 1,
         }
         assert!(turns < 1000, "the loop does not become empty: {}", base.dump_events());
@@ -461,9 +464,8 @@ fn tell_apart(sim_seed: u64, seed: u64, priorities: u8) {
     for way in [Way::Long, Way::Counted] {
         let long = run(sim_seed, seed, way, priorities);
         if let Some(at) = (0..short.len().max(long.len())).find(|&at| short.get(at) != long.get(at)) {
-            let part = |log: &[String]| {
-                log[at.saturating_sub(90).min(log.len())..log.len().min(at + 4)].join("\n")
-            };
+            let part =
+                |log: &[String]| log[at.saturating_sub(90).min(log.len())..log.len().min(at + 4)].join("\n");
             panic!(
                 "seeds {sim_seed}, {seed}, {priorities}: {way:?} parts at {at}:\n{}\n\nand\n\n{}",
                 part(&short),
