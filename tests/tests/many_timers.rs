@@ -196,7 +196,7 @@ fn story(bed: &Bed, number: u64, counted: bool) -> Vec<String> {
                 let of = next(40) as usize;
                 let all = all.borrow();
                 let Some(it) = all.get(of) else { continue };
-                match next(if number % 2 == 0 { 16 } else { 18 }) {
+                match next(if number.is_multiple_of(2) { 16 } else { 18 }) {
                     0 => it.activate(Ready::TIMEOUT).unwrap(),
                     1 => it.activate_now(Ready::TIMEOUT).unwrap(),
                     2 => it.set_background(next(2) == 0).unwrap(),
