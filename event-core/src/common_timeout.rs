@@ -266,8 +266,12 @@ impl Timers {
 
     #[inline]
     pub(crate) fn is_armed(&self, slot: u32) -> bool {
-        self.heap.is_armed(in_heap(slot))
-            || !self.nodes.is_empty() && self.nodes.get(slot as usize).is_some_and(|node| node.linked)
+        self.heap.is_armed(in_heap(slot)) || !self.nodes.is_empty() && self.is_queued(slot)
+    }
+
+    /// Whether the slot's timer stands in a queue.
+    pub(crate) fn is_queued(&self, slot: u32) -> bool {
+        self.nodes.get(slot as usize).is_some_and(|node| node.linked)
     }
 
     /// The nearest deadline and its slot.
@@ -291,6 +295,7 @@ impl Timers {
         if self.queues.iter().any(|queue| queue.len > 0) {
             while let Some((deadline, slot)) = self.first().filter(|first| first.0 <= now) {
                 self.remove(slot);
+                self.heap.set_alone(in_heap(slot), None);
                 due.push(Entry::new(deadline, slot));
             }
             return;

@@ -180,6 +180,7 @@ fn story(bed: &Bed, number: u64, counted: bool) -> Vec<String> {
     }
     let (log, start) = (Log::new(), base.elapsed());
     let timers: Rc<RefCell<Vec<Timer>>> = Rc::default();
+    let common = [base.common_timeout(3 * MS).unwrap(), base.common_timeout(7 * MS).unwrap()];
     let next = Rc::new(RefCell::new(numbers(number)));
     let left = Rc::new(Cell::new(0));
     for n in 0..40_usize {
@@ -196,7 +197,7 @@ fn story(bed: &Bed, number: u64, counted: bool) -> Vec<String> {
                 let of = next(40) as usize;
                 let all = all.borrow();
                 let Some(it) = all.get(of) else { continue };
-                match next(16) {
+                match next(if number.is_multiple_of(2) { 16 } else { 18 }) {
                     0 => it.activate(Ready::TIMEOUT).unwrap(),
                     1 => it.activate_now(Ready::TIMEOUT).unwrap(),
                     2 => it.set_background(next(2) == 0).unwrap(),
@@ -205,6 +206,7 @@ fn story(bed: &Bed, number: u64, counted: bool) -> Vec<String> {
                     5 => log.push(format!("{:?}", it.info().map(|info| (info.pending, info.is_active)))),
                     6 => log.push(format!("{}", handle.num_events(EventCount::all()))),
                     7..10 => it.del().unwrap(),
+                    16..18 => it.add_common(common[next(2) as usize]).unwrap(),
                     _ => it.add(MS * next(20) as u32).unwrap(),
                 }
             }
@@ -228,6 +230,53 @@ fn story(bed: &Bed, number: u64, counted: bool) -> Vec<String> {
         }
     }
     log.take()
+}
+
+// A timer that was due together with one of a common timeout was still taken for a timer alone in the heap, though not in
+// its slot. Armed again in its callback it counted for good: the loop never ended.
+#[test]
+fn a_timer_that_arms_itself_beside_a_common_timeout_lets_the_loop_end() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let common = base.common_timeout(5 * MS).unwrap();
+        let other = Timer::new(&base, |_| {}).unwrap();
+        other.add_common(common).unwrap();
+        let (log, count) = (Log::new(), Cell::new(0));
+        let noted = log.clone();
+        let timer = Timer::new(&base, move |timer| {
+            noted.push(());
+            count.set(count.get() + 1);
+            if count.get() < 3 {
+                timer.add(MS).unwrap();
+            }
+        })
+        .unwrap();
+        timer.add(MS).unwrap();
+        base.loopexit(Some(1000 * MS)).unwrap();
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Exit);
+        assert_eq!(log.len(), 3);
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+    });
+}
+
+// A timer of a common timeout was added once more, without a timeout. From then on it was taken for a timer in the heap:
+// deleting it did nothing, and it fired all the same.
+#[test]
+fn a_timer_of_a_common_timeout_that_is_added_again_can_be_deleted() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let common = base.common_timeout(MS).unwrap();
+        let (timers, log) = crowd(&base, 2);
+        for timer in timers.iter() {
+            timer.add_common(common).unwrap();
+            base.add(timer.id(), None).unwrap();
+        }
+        timers[0].del().unwrap();
+        assert_eq!(timers[0].pending(), Ready::empty());
+        timers[1].add(2 * MS).unwrap();
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert!(log.take().iter().map(|entry| entry.0).eq([1]));
+    });
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use event_core::testing::{Call, Faults};
-use event_core::{Buffer, BufferEvent, Direction, Listener};
+use event_core::{Buffer, BufferEvent, Direction, Listener, LoopEnd};
 use event_http::{Request, Server};
 use tests::http::{each_socket_web, each_web};
 use tests::{Peer, each_backend};
@@ -206,5 +206,26 @@ fn an_answer_whose_end_is_refused_is_over_all_the_same() {
         assert!(kept.take().unwrap().end().is_err());
         let _ = stream.trigger(Direction::READ);
         bed.run_until(&mut base, || server.connection_count() == 0);
+    });
+}
+
+// `loopbreak` in the callback of a listener took effect only when all connections of a burst were accepted: up to as many
+// callbacks ran after it as a turn accepts, and the connections were lost on a program that was about to end.
+#[test]
+fn a_loopbreak_in_an_accept_callback_leaves_the_other_connections_waiting() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let accepted = Rc::new(Cell::new(0));
+        let count = accepted.clone();
+        let listener = Listener::bind(&base, "127.0.0.1:0", move |listener, _| {
+            count.set(count.get() + 1);
+            listener.handle().loopbreak().unwrap();
+        });
+        let address = listener.unwrap().local_address().unwrap();
+        let _peers: Vec<_> = (0..20).map(|_| bed.connect(&address)).collect();
+        for dispatch in 1..=20 {
+            assert_eq!(base.dispatch().unwrap(), LoopEnd::Break);
+            assert_eq!(accepted.get(), dispatch);
+        }
     });
 }

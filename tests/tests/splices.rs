@@ -396,3 +396,32 @@ fn a_long_chain_of_proxies_pauses_and_resumes_without_recursion() {
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
     });
 }
+
+// The callbacks of the first joint, replaced by those of the second, closed both streams: the call then gave `Stale`.
+#[test]
+fn two_streams_that_are_joined_may_be_joined_anew() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let ((a, near), (b, far)) = (bed.stream(&base), bed.stream(&base));
+        let ends = Log::new();
+        for (n, (one, other)) in [(&a, &b), (&a, &b), (&b, &a)].into_iter().enumerate() {
+            let sink = ends.clone();
+            one.splice(other, move |end| sink.push((n, end.there, end.back))).unwrap();
+        }
+        near.write_all(b"hello");
+        far.write_all(b"you");
+        assert_eq!(read(bed, &mut base, &far, 5), b"hello");
+        assert_eq!(read(bed, &mut base, &near, 3), b"you");
+        near.shutdown_write();
+        far.shutdown_write();
+        bed.run_until(&mut base, || !ends.is_empty());
+        assert_eq!(ends.take(), [(2, 3, 5)]);
+        // With a third one: whoever is left alone ends.
+        let ((c, _near), (d, far), (e, other)) = (bed.stream(&base), bed.stream(&base), bed.stream(&base));
+        c.splice(&d, |_| {}).unwrap();
+        c.splice(&e, |_| {}).unwrap();
+        bed.run_until(&mut base, || d.is_freed());
+        assert!(far.read().1 && !c.is_freed() && !e.is_freed());
+        drop(other);
+    });
+}

@@ -64,6 +64,8 @@ pub(super) struct Rare {
     pub(super) triggered: StreamEvent,
     pub(super) transport: Option<Box<dyn Transport>>,
     pub(super) partner: Weak<Inner>,
+    /// It is being joined to another one right now.
+    pub(super) joining: bool,
     /// Dropped when the stream is freed.
     pub(super) kept: Option<Box<dyn Any>>,
     pub(super) cause: Option<Cause>,
@@ -94,6 +96,7 @@ impl Default for Rare {
             triggered: StreamEvent::empty(),
             transport: None,
             partner: Weak::new(),
+            joining: false,
             kept: None,
             cause: None,
             read_low: 0,

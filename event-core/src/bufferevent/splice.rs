@@ -35,7 +35,7 @@ impl BufferEvent {
     /// open; when both have ended both are freed. An error of one, or a write timeout, closes both [with a
     /// reset](Self::close_with_reset), so that what was cut off does not look whole on the other side either. A read
     /// timeout or a deadline ends both once what they hold is sent, [however long that takes](Self::close_after_flush).
-    /// Freeing one from outside ends the other in that way, too.
+    /// Freeing one from outside, or joining it to a third, ends the other in that way, too. The same two may be joined anew.
     ///
     /// `on_end` is called by the loop, once: when both have ended and all is sent, when one has failed, or when a timeout
     /// has passed. It is dropped uncalled if a stream is freed from outside. Joined streams belong to the loop.
@@ -69,6 +69,7 @@ impl BufferEvent {
         let joint = Rc::new(Joint::default());
         joint.on_end.set(Some(Box::new(on_end)));
         let caps = (self.cap()?, other.cap()?);
+        let _joining = (Joining::of(self), Joining::of(other));
         let joined = self
             .join(Half { to: other.clone(), joint: joint.clone(), side: 0, cap: caps.1, own_cap: caps.0 })
             .and_then(|()| {
@@ -127,6 +128,22 @@ impl Joint {
         if let Some(on_end) = self.on_end.take() {
             on_end(Spliced { there: self.moved[0].get(), back: self.moved[1].get(), event, error });
         }
+    }
+}
+
+/// Marks the time in which a stream is joined. If the same two were joined before, neither ends because of that.
+struct Joining<'a>(&'a BufferEvent);
+
+impl Joining<'_> {
+    fn of(stream: &BufferEvent) -> Joining<'_> {
+        stream.inner.rare_mut(|rare| rare.joining = true);
+        Joining(stream)
+    }
+}
+
+impl Drop for Joining<'_> {
+    fn drop(&mut self) {
+        self.0.inner.rare_if(|rare| rare.joining = false);
     }
 }
 
@@ -217,7 +234,7 @@ impl Callbacks for Half {
 impl Drop for Half {
     /// Freed from outside, or its callbacks were replaced: the other one gets no more.
     fn drop(&mut self) {
-        if !self.joint.over.replace(true) {
+        if !self.joint.over.replace(true) && !self.to.inner.rare(false, |rare| rare.joining) {
             self.to.close_after_flush();
         }
     }

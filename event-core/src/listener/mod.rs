@@ -349,6 +349,10 @@ impl Inner {
                         self.update();
                     }
                     self.call(Accepted::new(self.handle.clone(), fd, address, ticket));
+                    // Who comes next waits in the kernel.
+                    if self.id.get().is_none_or(|id| self.handle.must_yield(id)) {
+                        return;
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     // The backlog is empty: the burst, if it was one, is over.

@@ -102,6 +102,7 @@ impl Core {
             || slot.flags.intersects(flags)
             || matches!(slot.callback, Callback::Source(_))
             || is_added != self.heap.is_armed(key.index)
+            || self.heap.is_queued(key.index)
         {
             return;
         }
