@@ -9,7 +9,7 @@
 //! use std::time::Duration;
 //!
 //! let mut base = EventBase::new()?;
-//! let http = Server::start(&base, "127.0.0.1:8081")?;
+//! let http = Server::start(&base, "127.0.0.1", 8081)?;
 //! http.set_gencb(|req| req.send_reply(200, "OK", "Hello!\n")); // every path that has no handler of its own
 //! http.set_cb("/query", |req| {
 //!     let query = req.query().unwrap_or("").to_owned();

@@ -449,7 +449,8 @@ fn an_answer_on_its_way_is_read_though_a_stop_closes_behind_it() {
 #[test]
 fn a_port_that_is_taken_is_one_clear_line() {
     each_socket_web(|web| {
-        let error = event_http::Server::start(&web.base, web.address()).unwrap_err();
+        let port = web.address().port().unwrap();
+        let error = event_http::Server::start(&web.base, "127.0.0.1", port).unwrap_err();
         assert!(error.is_ours());
         let line = format!("{error:#}");
         assert!(line.starts_with("cannot listen: ") && !line.contains('\n'), "{line}");

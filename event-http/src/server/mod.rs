@@ -59,7 +59,7 @@ use slot::Slot;
 /// use event_http::Server;
 ///
 /// let mut base = EventBase::new()?;
-/// let http = Server::start(&base, "127.0.0.1:8081")?;
+/// let http = Server::start(&base, "127.0.0.1", 8081)?;
 /// http.set_gencb(|req| req.send_reply(200, "OK", "Hello!"));
 /// base.dispatch()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -136,14 +136,15 @@ impl Server {
         Server { inner: inner.clone() }
     }
 
-    /// Makes a server and listens.
+    /// Makes a server and listens on an address or host name and a port; 0 is one that is free. [`bind`](Self::bind)
+    /// listens on more, and on other kinds of addresses.
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
     #[doc(alias = "evhttp_start")]
-    pub fn start(handle: &LoopHandle, address: impl ToAddress) -> Result<Server, Error> {
+    pub fn start(handle: &LoopHandle, address: &str, port: u16) -> Result<Server, Error> {
         let server = Server::new(handle)?;
-        match server.bind(address) {
+        match server.bind((address, port)) {
             Ok(_) => Ok(server),
             Err(error) => {
                 server.free();
