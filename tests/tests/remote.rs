@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -854,5 +855,27 @@ fn dropping_remotes_and_senders_does_nothing() {
         drop(sender);
         base.dispatch().unwrap();
         assert_eq!(log.take(), [1, 2]);
+    });
+}
+
+#[test]
+fn what_a_panic_has_left_is_work_for_whoever_drives_the_loop() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let remote = base.remote();
+        let ran = Log::new();
+        remote.post(|_| panic!("as a test wants it")).unwrap();
+        let (mailbox, sender) = {
+            let sink = ran.clone();
+            base.mailbox(move |()| sink.push(())).unwrap()
+        };
+        sender.send(()).unwrap();
+        let panicked = catch_unwind(AssertUnwindSafe(|| base.run(LoopFlags::NONBLOCK)));
+        assert!(panicked.is_err());
+        assert!(base.next_deadline().is_some(), "there is a message");
+        base.run(LoopFlags::NONBLOCK).unwrap();
+        base.run(LoopFlags::NONBLOCK).unwrap();
+        assert_eq!(ran.len(), 1);
+        drop(mailbox);
     });
 }

@@ -425,3 +425,39 @@ fn two_streams_that_are_joined_may_be_joined_anew() {
         drop(other);
     });
 }
+
+#[test]
+fn an_end_that_was_told_before_they_were_joined_is_passed_on() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let stage = stage(bed, &base);
+        // A callback of the program's that makes nothing of it.
+        let told = Rc::new(Cell::new(false));
+        let heard = told.clone();
+        stage.one.set_event_cb(move |_, _| heard.set(true));
+        stage.one.enable(Direction::READ).unwrap();
+        stage.client.shutdown_write();
+        bed.run_until(&mut base, || told.get());
+        stage.join();
+        let mut ended = false;
+        bed.run_until(&mut base, || {
+            ended |= stage.server.read().1;
+            ended
+        });
+        stage.server.shutdown_write();
+        bed.run_until(&mut base, || stage.are_freed());
+        assert_eq!(stage.ends.len(), 1);
+    });
+}
+
+#[test]
+fn a_low_mark_from_before_holds_nothing_back() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let stage = stage(bed, &base);
+        stage.one.set_watermark(Direction::READ, 4, None);
+        stage.join();
+        stage.client.write_all(b"abc");
+        assert_eq!(read(bed, &mut base, &stage.server, 3), b"abc");
+    });
+}

@@ -94,6 +94,14 @@ impl Inner {
         }
     }
 
+    /// If the other side has ended and everybody has been told, tells it once more: there is somebody new.
+    pub(super) fn tell_end_again(self: &Rc<Self>) {
+        if self.has(State::EOF) && !self.has(State::UNTOLD_EOF) {
+            self.raise(Due::READ_EOF);
+            self.update();
+        }
+    }
+
     /// Frees the stream. What drops, drops here, last, with nothing borrowed.
     pub(super) fn free(&self) {
         if self.is_freed() {

@@ -99,8 +99,11 @@ impl BufferEvent {
         self.set_watermark(Direction::WRITE, half.own_cap / 2, Some(half.own_cap));
         self.make_room(&half.to, half.cap);
         self.set_callbacks(half);
+        // Whatever is read goes to the other; a low mark would hold the end of a message back.
+        self.inner.rare_mut(|rare| rare.read_low = 0);
         self.enable(Direction::READ | Direction::WRITE)?;
-        // What came before.
+        // What came before: bytes, and an end that was told to somebody else.
+        self.inner.tell_end_again();
         self.trigger_at_marks(Direction::READ)
     }
 

@@ -323,38 +323,44 @@ impl Inner {
         Ok((n, n == offered))
     }
 
+    /// A callback has returned: what was due of an fd that it has replaced is void, and what it wrote is sent.
+    fn called(self: &Rc<Self>, due: &mut Due) {
+        if self.has(State::REPLACED) {
+            self.set(State::REPLACED, false);
+            *due -= Due::OF_FD;
+        }
+        *due |= self.drain_out();
+    }
+
     /// Calls back for everything that is due, in order, and flushes after each.
     fn deliver(self: &Rc<Self>, mut due: Due) {
         self.set(State::REPLACED, false);
         if due.contains(Due::CONNECTED) {
             self.call_event(StreamEvent::CONNECTED);
-            due |= self.drain_out();
+            self.called(&mut due);
         }
         if due.contains(Due::READ) && !self.is_freed() {
             self.call_read();
-            due |= self.drain_out();
+            self.called(&mut due);
         }
         let mut refills = 0;
         while due.contains(Due::WRITE) && !self.is_freed() && refills < REFILLS_PER_VISIT {
             due.remove(Due::WRITE);
             refills += 1;
             self.call_write();
-            due |= self.drain_out();
+            self.called(&mut due);
         }
         if due.contains(Due::ROOM) && !self.is_freed() {
             due.remove(Due::ROOM);
             self.call_room();
-            due |= self.drain_out();
+            self.called(&mut due);
         }
         if due.contains(Due::DEADLINE) && !self.is_freed() {
             self.call_deadline();
-            due |= self.drain_out();
+            self.called(&mut due);
         }
         if !self.is_freed() && self.call_changes() {
-            due |= self.drain_out();
-        }
-        if self.has(State::REPLACED) {
-            due -= Due::OF_FD;
+            self.called(&mut due);
         }
         let mut events = events(due);
         if due.contains(Due::TRIGGERED) {

@@ -349,6 +349,7 @@ impl Inner {
                         self.update();
                     }
                     self.call(Accepted::new(self.handle.clone(), fd, address, ticket));
+                    self.handle.callback_ended();
                     // Who comes next waits in the kernel.
                     if self.id.get().is_none_or(|id| self.handle.must_yield(id)) {
                         return;

@@ -43,12 +43,13 @@ impl Core {
         what: What,
         lost: &mut Vec<Key>,
     ) -> Result<(), Error> {
-        let known = self.fds.get(fd).copied();
-        let any = known.is_some_and(|entry| entry.first != NONE);
-        if any {
+        if self.fds.get(fd).is_some_and(|entry| entry.first != NONE) {
             // What was reported is not for the newcomer, nor for one that was taken off and is back.
             self.queue_rest(sys);
         }
+        // Only now: the rest may have taken this very fd out of the kernel.
+        let known = self.fds.get(fd).copied();
+        let any = known.is_some_and(|entry| entry.first != NONE);
         let mut wanted = join(self.union(fd), any, what.interest());
         match known.filter(|entry| entry.first != NONE && !entry.kernel.is_empty()) {
             None if wanted.is_empty() => {}

@@ -73,8 +73,8 @@ impl LoopHandle {
         }
     }
 
-    /// The loop is left: nothing of a callback goes on.
-    pub(super) fn callback_ended(&self) {
+    /// A callback has returned: another one of the same event's may follow, or the loop is left.
+    pub(crate) fn callback_ended(&self) {
         let reactor = &*self.reactor;
         reactor.core.borrow_mut().heap.callback_ended(|| reactor.sys.now());
     }

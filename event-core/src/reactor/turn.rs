@@ -432,6 +432,7 @@ impl LoopHandle {
                 slot.deliveries = left - 1;
             }
             call(deliveries.into());
+            self.callback_ended();
             left = self.reactor.core.borrow().slots.get(key).map_or(0, |slot| slot.deliveries);
             if left == 0 || self.is_stopped() || !self.is_on_loan(key) {
                 return left;

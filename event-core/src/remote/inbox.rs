@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::mailbox::KEPT;
 use super::posted::{self, Boxed, Posted};
 use crate::error::Error;
 use crate::interest::Ready;
@@ -233,7 +234,12 @@ impl Taken {
     /// Takes what waits now; what comes while it runs waits for the next turn.
     pub(super) fn fill(&self, shared: &Shared) {
         let mut spare = self.spare.take();
-        shared.take(&mut self.ops.borrow_mut(), &mut spare);
+        let mut ops = self.ops.borrow_mut();
+        if ops.is_empty() && ops.capacity().saturating_mul(size_of::<Op>()) > KEPT {
+            // A burst has come and gone.
+            *ops = VecDeque::new();
+        }
+        shared.take(&mut ops, &mut spare);
     }
 
     pub(super) fn next(&self) -> Option<Op> {

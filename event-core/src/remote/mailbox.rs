@@ -13,7 +13,7 @@ use crate::reactor::{Callback, EventId, Kind, Lent, LoopHandle};
 use crate::sys::sync::{Mutex, lock};
 
 /// The memory of a batch that has run is used again up to so many bytes; what a burst has made larger is given back.
-const KEPT: usize = 64 * 1024;
+pub(super) const KEPT: usize = 64 * 1024;
 
 struct Letters<T> {
     queue: Vec<T>,
@@ -231,6 +231,7 @@ impl LoopHandle {
                 handle.take_message_budget();
                 handle.note_progress();
                 cb(message);
+                handle.callback_ended();
             }
             // What is left, or came meanwhile, waits a turn and needs no wake-up.
             if !desk.is_empty() || desk.look() {

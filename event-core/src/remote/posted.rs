@@ -40,6 +40,7 @@ impl<F: FnOnce(&LoopHandle) + Send + 'static> Posted for Row<F> {
             let Some(f) = self.first.take().or_else(|| self.rest.pop_front()) else { return };
             handle.take_message_budget();
             f(handle);
+            handle.callback_ended();
             if handle.is_stopping() {
                 return;
             }
