@@ -288,3 +288,27 @@ fn a_timer_that_takes_the_short_way_does_what_any_other_does() {
         }
     });
 }
+
+#[test]
+fn a_timer_that_a_message_arms_does_not_wait_for_the_messages_behind_it() {
+    each_seed(|bed| {
+        let mut base = bed.base();
+        let sim = bed.sim().unwrap().clone();
+        let (timers, log) = crowd(&base, 20);
+        let (handle, clock) = (base.handle(), sim.clone());
+        let (mailbox, sender) = base
+            .mailbox(move |n: usize| match timers.get(n) {
+                Some(timer) => handle.add(timer.id(), Some(100 * MS)).unwrap(),
+                None => clock.advance(MS),
+            })
+            .unwrap();
+        let start = base.elapsed();
+        for n in 0..60 {
+            sender.send(n).unwrap();
+        }
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        drop(mailbox);
+        // Had the last ones waited for a reading until the mailbox was empty they would be 40 ms late.
+        assert!(log.take().iter().all(|&(_, at)| at == start + 100 * MS));
+    });
+}

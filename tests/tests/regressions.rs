@@ -9,10 +9,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use event_core::testing::{Call, Faults};
-use event_core::{Buffer, BufferEvent, Direction, Listener, LoopEnd};
+use event_core::{Buffer, BufferEvent, Direction, Event, Listener, LoopEnd, LoopFlags, What};
 use event_http::{Request, Server};
 use tests::http::{each_socket_web, each_web};
-use tests::{Peer, each_backend};
+use tests::{Log, Peer, each_backend};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -227,5 +227,41 @@ fn a_loopbreak_in_an_accept_callback_leaves_the_other_connections_waiting() {
             assert_eq!(base.dispatch().unwrap(), LoopEnd::Break);
             assert_eq!(accepted.get(), dispatch);
         }
+    });
+}
+
+/// A callback put an event on the fd of a paused stream whose hang-up was in the same batch. Queueing the rest of the
+/// batch took that fd out of the kernel, and the newcomer then changed what was no longer there: the stream was told
+/// that its fd was gone.
+#[test]
+fn an_event_that_joins_a_paused_stream_in_the_batch_of_its_hang_up_ends_nobody() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (stream, stream_peer) = bed.stream(&base);
+        let errors = Log::new();
+        let sink = errors.clone();
+        stream.set_event_cb(move |bev, _| sink.push(format!("{:?}", bev.error())));
+        stream.enable(Direction::READ).unwrap();
+        let (fd, peer) = bed.fd();
+        let (handle, of) = (base.handle(), stream.fd().unwrap());
+        let joined = Rc::new(Cell::new(None));
+        let into = joined.clone();
+        let first = Event::new(&base, fd.raw(), What::READ | What::PERSIST, move |event, _| {
+            event.del().unwrap();
+            let newcomer = Event::new(&handle, of, What::READ, |_, _| {}).unwrap();
+            newcomer.add(None).unwrap();
+            into.set(Some(newcomer));
+        })
+        .unwrap();
+        first.add(None).unwrap();
+        base.run(LoopFlags::NONBLOCK).unwrap();
+        stream.disable(Direction::READ);
+        peer.write_all(b"x");
+        drop(stream_peer);
+        for _ in 0..4 {
+            base.run(LoopFlags::NONBLOCK).unwrap();
+        }
+        assert!(joined.take().is_some());
+        assert!(errors.take().iter().all(|error| !error.contains("Stale")));
     });
 }

@@ -309,10 +309,8 @@ impl LoopHandle {
     pub fn next_deadline(&self) -> Option<Instant> {
         self.keep_promises();
         let mut core = self.reactor.core.borrow_mut();
-        let queued = core.has_queued()
-            || core.has_rest()
-            || !core.dirty.is_empty()
-            || self.reactor.shared.has_ops();
+        let queued =
+            core.has_queued() || core.has_rest() || !core.dirty.is_empty() || self.reactor.shared.has_ops();
         if queued || !self.reactor.flush_list.borrow().is_empty() {
             drop(core);
             return Some(self.to_instant(self.turn_time()));
