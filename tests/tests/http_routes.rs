@@ -127,7 +127,11 @@ fn routes_that_nobody_would_reach_are_refused() {
             let refused = server.route(Method::GET, text, say(""));
             assert!(refused.is_err_and(|error| error.is_invalid_argument()), "{text}");
         }
-        assert!(server.route(MethodSet::empty(), "/none", say("")).is_err_and(|error| error.is_caller()));
+        for text in ["/none/x", "/none/{id}/x"] {
+            assert!(server.route(MethodSet::empty(), text, say("")).is_err_and(|error| error.is_caller()));
+            let path = text.replace("{id}", "1");
+            assert_eq!(ask(web, &format!("GET {path}"), "a").0, 404, "a refused route leaves nothing behind");
+        }
         // A brace is an ordinary byte to set_cb.
         server.set_cb("/{id}/x", say("brace")).unwrap();
         assert_eq!(ask(web, "GET /%7Bid%7D/x", "a").1, "brace");

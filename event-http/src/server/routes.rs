@@ -100,9 +100,6 @@ impl Slot {
             None if self.any.is_some() => return Err(handler),
             None => self.any = Some(handler),
             Some(methods) => {
-                if methods.is_empty() {
-                    return Err(handler);
-                }
                 let taken = |method| self.by_method.iter().any(|(taken, _)| taken.contains(method));
                 if methods.iter().any(taken) {
                     return Err(handler);
@@ -151,6 +148,10 @@ impl Routes {
             Ok(pattern) => pattern,
             Err(error) => return Err((error, handler)),
         };
+        if methods.is_empty() {
+            // Before its place is made: a path without any method would be known, and answered 405.
+            return Err((Caller::PathTaken.into(), handler));
+        }
         let slot = if pattern.is_exact() {
             self.exact.entry(text.as_bytes().into()).or_default()
         } else {
