@@ -62,10 +62,14 @@ impl Handler {
 
     /// Calls the handler; a panic in it is logged, and the request that it drops answers 500.
     #[inline]
-    pub(crate) fn call(&self, request: Request) {
+    pub(crate) fn call(self: Rc<Self>, request: Request) {
         let Some(mut callback) = self.callback.take() else { return };
         guarded("a handler", || callback(request));
         self.callback.set(Some(callback));
+        if Rc::strong_count(&self) == 1 {
+            // It has taken itself away.
+            guarded("a drop", || drop(self));
+        }
     }
 }
 
