@@ -71,7 +71,8 @@ pub struct Limits {
     /// before a reset reaches it (RFC 9112 section 9.6). Then: close. Default 2 s.
     #[doc(alias = "EVHTTP_SERVER_LINGERING_CLOSE")]
     pub linger_timeout: Option<Duration>,
-    /// How much input is thrown away during that time. Above it: close. Default 1 MiB.
+    /// How much input is thrown away during that time. Above it: close. As much is thrown away before, while that answer
+    /// is not all sent; above it, nothing is read until it is. Default 1 MiB.
     pub max_linger_bytes: Option<u64>,
 }
 

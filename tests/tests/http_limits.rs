@@ -183,6 +183,35 @@ fn lingering_ends_by_bytes_too() {
 }
 
 #[test]
+fn a_client_that_does_not_read_its_last_answer_is_not_read_without_end() {
+    each_simulated_web(|web| {
+        let len = 4 << 20;
+        web.server.set_gencb(move |req: Request| req.send_reply(200, None, vec![b'x'; len]));
+        web.server.set_limits(Limits { max_linger_bytes: Some(100_000), ..Limits::default() });
+        let client = web.client();
+        client.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nmore");
+        web.bed.settle(&mut web.base);
+        let mut sent = 0;
+        loop {
+            let taken = client.write_some(&[b'x'; 20_000]);
+            web.bed.settle(&mut web.base);
+            sent += taken;
+            assert!(sent < 2_000_000, "{sent} bytes are thrown away");
+            if taken == 0 {
+                break;
+            }
+        }
+        assert!(sent >= 100_000, "{sent}");
+        // The answer comes whole, and then it lingers as ever.
+        web.until(&client, |_, ended| ended);
+        let (all, _) = tests::http::answers(&client.bytes(), &[]).unwrap();
+        assert_eq!((all.len(), all[0].2.len()), (1, len));
+        client.finish();
+        web.until_connections(0);
+    });
+}
+
+#[test]
 fn limits_of_the_head_have_their_answers() {
     each_web(|web| {
         web.page();

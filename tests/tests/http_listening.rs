@@ -187,6 +187,26 @@ fn a_client_too_many_waits_where_the_server_says_so() {
 }
 
 #[test]
+fn a_socket_bound_while_clients_wait_rests_as_well() {
+    each_socket_web(|web| {
+        web.page();
+        let server = web.server.clone();
+        server.set_max_connections(Some(1));
+        server.set_overload(Overload::Wait);
+        let one = web.client();
+        assert!(web.ask(&one, GET, 1).ends_with(PAGE));
+        let late = server.bind("127.0.0.1:0").unwrap();
+        assert!(!late.is_enabled());
+        let two = web.client_at(&late.local_address().unwrap());
+        two.write(GET);
+        assert_eq!(web.settle(&two), "");
+        assert_eq!(server.connection_count(), 1);
+        drop(one);
+        web.until(&two, |got, _| got.ends_with(PAGE.as_bytes()));
+    });
+}
+
+#[test]
 fn handles_on_servers_are_found_from_their_requests() {
     each_socket_web(|web| {
         web.server.set_gencb(|req| {

@@ -258,6 +258,19 @@ fn a_program_writes_the_pages_of_errors() {
 }
 
 #[test]
+fn a_page_that_cannot_be_sent_gives_way_to_the_standard_one() {
+    each_web(|web| {
+        // An answer to HEAD tells the length that the program gives.
+        web.server.set_errorcb(|page| page.headers().set("Content-Length", "many").is_ok());
+        let client = web.client();
+        client.write(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let text = web.settle(&client);
+        assert!(text.starts_with("HTTP/1.1 404 Not Found\r\n") && client.is_ended(), "{text}");
+        assert!(!text.contains("many") && text.matches("HTTP/1.1").count() == 1, "{text}");
+    });
+}
+
+#[test]
 fn a_callback_of_errors_that_panics_or_ends_its_server_harms_nothing() {
     each_web(|web| {
         web.server.set_errorcb(|_| tests::quiet_panic("an error page"));

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use event_http::{Method, MethodSet, Request};
+use tests::OnDrop;
 use tests::http::{Client, Web, answers, each_web};
 
 /// A handler that answers its name and what the pattern found.
@@ -127,7 +128,11 @@ fn routes_that_nobody_would_reach_are_refused() {
             let refused = server.route(Method::GET, text, say(""));
             assert!(refused.is_err_and(|error| error.is_invalid_argument()), "{text}");
         }
-        assert!(server.route(MethodSet::empty(), "/none", say("")).is_err_and(|error| error.is_caller()));
+        for text in ["/none/x", "/none/{id}/x"] {
+            assert!(server.route(MethodSet::empty(), text, say("")).is_err_and(|error| error.is_caller()));
+            let path = text.replace("{id}", "1");
+            assert_eq!(ask(web, &format!("GET {path}"), "a").0, 404, "a refused route leaves nothing behind");
+        }
         // A brace is an ordinary byte to set_cb.
         server.set_cb("/{id}/x", say("brace")).unwrap();
         assert_eq!(ask(web, "GET /%7Bid%7D/x", "a").1, "brace");
@@ -200,5 +205,47 @@ fn what_hosts_and_routes_capture_is_dropped_with_them() {
         web.ask_to_end(&client, b"GET /1 HTTP/1.1\r\nHost: x\r\n\r\n");
         assert_eq!((alive.get(), Rc::strong_count(&alive)), (1, 1));
         assert!(host.add_virtual_host("c").is_err() && server.add_server_alias("x").is_err());
+    });
+}
+
+#[test]
+fn a_handler_that_takes_itself_away_may_panic_when_it_is_dropped() {
+    each_web(|web| {
+        let server = web.server.clone();
+        for early in [false, true] {
+            let (this, dropped) = (server.clone(), Rc::new(Cell::new(false)));
+            let was = dropped.clone();
+            let panics = OnDrop(move || {
+                was.set(true);
+                tests::quiet_panic("the drop of a handler");
+            });
+            let once = move |req: Request| {
+                let _ = &panics;
+                assert!(this.del_route("/once"));
+                req.send_reply(200, None, "once")
+            };
+            match early {
+                false => server.route(Method::GET, "/once", once).unwrap(),
+                true => server.route_early(Method::GET, "/once", once).unwrap(),
+            }
+            assert_eq!(ask(web, "GET /once", "a").1, "once");
+            assert!(dropped.get());
+            assert_eq!(ask(web, "GET /once", "a").0, 404);
+        }
+    });
+}
+
+#[test]
+fn a_handler_of_everything_that_replaces_itself_may_panic_when_it_is_dropped() {
+    each_web(|web| {
+        let this = web.server.clone();
+        let panics = OnDrop(|| tests::quiet_panic("the drop of a handler"));
+        web.server.set_gencb(move |req: Request| {
+            let _ = &panics;
+            this.set_gencb(say("second"));
+            req.send_reply(200, None, "first")
+        });
+        assert_eq!(ask(web, "GET /", "a").1, "first");
+        assert_eq!(ask(web, "GET /", "a").1, "second");
     });
 }

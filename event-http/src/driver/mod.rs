@@ -400,6 +400,8 @@ impl Connection {
         let rules = self.server.rules();
         let linger = Linger::new(self.server.handle.elapsed(), &rules.limits);
         self.extra(|extra| extra.linger = Some(linger));
+        // `bound_junk` may have ended it.
+        let _ = self.bev.enable(Direction::READ);
         self.arm();
     }
 

@@ -232,10 +232,26 @@ impl Connection {
         let len = input.len();
         input.clear();
         drop(input);
+        if self.stage.get() == Stage::Flushing {
+            return self.bound_junk(len);
+        }
         let now = self.server.handle.elapsed();
         let goes_on = self.extra(|extra| extra.linger.as_mut().is_none_or(|l| l.discard(len, now)));
         if !goes_on {
             self.free();
+        }
+    }
+
+    /// Counts input while the last answer is on its way. To close would cut that off, so what is too much stays with the
+    /// client until lingering begins.
+    fn bound_junk(&self, len: usize) {
+        let most = self.server.with_limits(|limits| limits.max_linger_bytes);
+        let is_over = self.extra(|extra| {
+            extra.junk = extra.junk.saturating_add(len);
+            most.is_some_and(|most| extra.junk as u64 >= most)
+        });
+        if is_over {
+            self.bev.disable(Direction::READ);
         }
     }
 }

@@ -77,6 +77,12 @@ impl BoundSocket {
         Rc::ptr_eq(&self.own, &other.own)
     }
 
+    /// Accepts nothing until the server has room. One that the program has disabled stays so.
+    fn rest(&self) {
+        self.own.waits.set(self.listener.is_enabled());
+        self.listener.disable();
+    }
+
     pub(crate) fn close(&self) {
         self.listener.free();
         self.own.factory.close();
@@ -168,6 +174,9 @@ impl Server {
         };
         // Those that the program has freed are of no use any more.
         freed.iter().for_each(BoundSocket::close);
+        if self.inner.waiting.get() {
+            bound.rest();
+        }
         Ok(bound)
     }
 
@@ -280,11 +289,10 @@ impl Inner {
             return;
         }
         self.waiting.set(waits);
-        for bound in self.listeners.borrow().iter() {
+        let listeners = self.listeners.borrow().clone();
+        for bound in &listeners {
             if waits {
-                // One that the program has disabled stays so.
-                bound.own.waits.set(bound.listener.is_enabled());
-                bound.listener.disable();
+                bound.rest();
             } else if bound.own.waits.replace(false) {
                 bound.listener.enable();
             }

@@ -47,7 +47,7 @@ impl Server {
     /// Sets what writes the pages of error answers: those of the server itself (a request that cannot be read, 404, 405,
     /// 500 for a handler that gave no answer, 503 for a connection too many) and those of
     /// [`send_error`](crate::Request::send_error). If it returns false, or panics, the standard page is sent; if true,
-    /// what it wrote, also when that is nothing. The connection closes behind it in any case. Replaces the one before.
+    /// what it wrote, also when that is nothing, unless its fields allow no answer. The connection closes behind it in any case. Replaces the one before.
     ///
     /// It runs in the loop's next turn; until then the answer can still be given in its place by whoever has the
     /// request.
@@ -108,16 +108,22 @@ impl ErrorDue {
         let written =
             connection.server().error_page.call("an error callback", |callback| callback(&mut page));
         let reason = self.reason.as_deref();
-        let _ = if written == Some(true) {
+        if written == Some(true) {
             // Last, and whatever the program has said.
             let _ = page.headers.set("Connection", "close");
             let phrase = reason.filter(|reason| token::is_field_text(reason.as_bytes()));
             let head = ReplyHead { status: *status, reason: phrase, headers: &page.headers };
-            connection.reply(*seq, &head, page.body)
-        } else {
+            if let Err(error) = connection.reply(*seq, &head, page.body)
+                && connection.awaits(*seq, State::Waiting)
+            {
+                log::warn!("an error page cannot be sent: {error}");
+            }
+        }
+        // Also if the page could not be sent: nobody else would answer.
+        if connection.awaits(*seq, State::Waiting) {
             let error = ErrorReply { status: *status, reason, allow: self.allow.as_ref() };
-            connection.reply_error_now(*seq, &error)
-        };
+            let _ = connection.reply_error_now(*seq, &error);
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use event_core::{EventId, LoopHandle, Owned, Ready, ToAddress};
+use event_core::{EventId, LoopHandle, Owned, Ready};
 use slab::Slab;
 
 use crate::conn::Rules;

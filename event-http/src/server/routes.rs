@@ -62,10 +62,14 @@ impl Handler {
 
     /// Calls the handler; a panic in it is logged, and the request that it drops answers 500.
     #[inline]
-    pub(crate) fn call(&self, request: Request) {
+    pub(crate) fn call(self: Rc<Self>, request: Request) {
         let Some(mut callback) = self.callback.take() else { return };
         guarded("a handler", || callback(request));
         self.callback.set(Some(callback));
+        if Rc::strong_count(&self) == 1 {
+            // It has taken itself away.
+            guarded("a drop", || drop(self));
+        }
     }
 }
 
@@ -100,9 +104,6 @@ impl Slot {
             None if self.any.is_some() => return Err(handler),
             None => self.any = Some(handler),
             Some(methods) => {
-                if methods.is_empty() {
-                    return Err(handler);
-                }
                 let taken = |method| self.by_method.iter().any(|(taken, _)| taken.contains(method));
                 if methods.iter().any(taken) {
                     return Err(handler);
@@ -151,6 +152,10 @@ impl Routes {
             Ok(pattern) => pattern,
             Err(error) => return Err((error, handler)),
         };
+        if methods.is_empty() {
+            // Before its place is made: a path without any method would be known, and answered 405.
+            return Err((Caller::PathTaken.into(), handler));
+        }
         let slot = if pattern.is_exact() {
             self.exact.entry(text.as_bytes().into()).or_default()
         } else {
