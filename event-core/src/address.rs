@@ -34,15 +34,15 @@ const UNIX: &str = "unix:";
 pub enum Address {
     /// An IPv4 or IPv6 address and port.
     Ip(SocketAddr),
-    /// A unix-domain socket; `None` for the unnamed end of one. A path that begins with a NUL is a name in Linux's
-    /// abstract namespace.
+    /// A unix-domain socket; `None` for the unnamed end of one, which an empty path is as well: neither can be listened
+    /// on or connected to. A path that begins with a NUL is a name in Linux's abstract namespace.
     Unix(Option<PathBuf>),
 }
 
 impl Address {
-    /// The unix-domain socket at a path.
+    /// The unix-domain socket at a path, which may be a relative one. An empty path is none: `Address::Unix(None)`.
     pub fn unix(path: impl Into<PathBuf>) -> Address {
-        Address::Unix(Some(path.into()))
+        Address::Unix(Some(path.into()).filter(|path| !path.as_os_str().is_empty()))
     }
 
     /// The IP address and port, if it is one.
@@ -62,7 +62,7 @@ impl Address {
     pub fn path(&self) -> Option<&Path> {
         match self {
             Address::Ip(_) => None,
-            Address::Unix(path) => path.as_deref(),
+            Address::Unix(path) => path.as_deref().filter(|path| !path.as_os_str().is_empty()),
         }
     }
 }
@@ -181,12 +181,22 @@ impl ToAddress for str {
         if let Ok(ip) = self.parse() {
             return Ok(vec![Address::Ip(ip)]);
         }
-        let parts = self.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
-        let (host, port) =
-            parts.ok_or(Error::Invalid("an address is IP:PORT, [IPv6]:PORT, NAME:PORT or unix:PATH"))?;
-        // An IPv6 address with the name of its interface stands in brackets, and is for the resolver.
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        (host, port).to_addresses()
+        let parts = host_and_port(self);
+        parts
+            .ok_or(Error::Invalid("an address is IP:PORT, [IPv6]:PORT, NAME:PORT or unix:PATH"))?
+            .to_addresses()
+    }
+}
+
+fn host_and_port(text: &str) -> Option<(&str, u16)> {
+    let (host, port) = text.rsplit_once(':')?;
+    // No sign and no space.
+    let port = Some(port).filter(|port| port.bytes().all(|digit| digit.is_ascii_digit()))?.parse().ok()?;
+    // An IPv6 address with the name of its interface is for the resolver. Without brackets nobody could say where it ends.
+    let six = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    match six {
+        Some(six) => six.contains(':').then_some((six, port)),
+        None => (!host.contains([':', '[', ']'])).then_some((host, port)),
     }
 }
 
@@ -350,6 +360,90 @@ mod tests {
             assert!(matches!(text.to_addresses(), Err(Error::Invalid(_))), "{text}");
         }
         assert!(matches!(("", 80).to_addresses(), Err(Error::Invalid(_))));
+    }
+
+    /// What it stands for, both as the text of an `Address` and as something to listen on.
+    fn read(text: &str) -> [Result<Address, String>; 2] {
+        let said = |error: Error| match error {
+            Error::Invalid(_) => "invalid".to_owned(),
+            other => format!("{other:?}"),
+        };
+        [text.parse().map_err(said), text.to_addresses().map(|mut all| all.pop().unwrap()).map_err(said)]
+    }
+
+    #[test]
+    fn odd_texts_are_the_same_to_whoever_reads_an_address() {
+        for text in [
+            "",
+            " ",
+            ":",
+            "::",
+            ":::",
+            "[]:80",
+            "[::1]",
+            "[::1]80",
+            "[::1]:",
+            "[::1]: 80",
+            "[::1]:+80",
+            "127.0.0.1:+80",
+            "127.0.0.1:-80",
+            "127.0.0.1: 80",
+            "127.0.0.1:80 ",
+            "127.0.0.1:8 0",
+            "127.0.0.1:0x50",
+            "127.0.0.1:٨٠",
+            "127.0.0.1:65536",
+            "127.0.0.1:99999999999999999999",
+            "127.0.0.1:-0",
+            "127.0.0.1:8\0",
+            "127.0.0.1",
+            "::1:80",
+            "fe80::1%lo:80",
+            "[localhost]:80",
+            "[::1:80",
+            "::1]:80",
+            "unix",
+            "unix :/a",
+            " unix:/a",
+            "UNIX:/a",
+            "/run/app.sock",
+            "./app.sock",
+        ] {
+            assert_eq!(read(text), [Err("invalid".to_owned()), Err("invalid".to_owned())], "{text:?}");
+        }
+        let ip = |text: &str| Address::Ip(text.parse().unwrap());
+        let odd = [
+            ("127.0.0.1:0", ip("127.0.0.1:0")),
+            ("127.0.0.1:65535", ip("127.0.0.1:65535")),
+            ("127.0.0.1:0080", ip("127.0.0.1:80")),
+            ("[::]:0", ip("[::]:0")),
+            ("[::ffff:127.0.0.1]:80", ip("[::ffff:127.0.0.1]:80")),
+            ("unix:", Address::Unix(None)),
+            ("unix: ", unix(b" ")),
+            ("unix::80", unix(b":80")),
+            ("unix:app.sock", unix(b"app.sock")),
+            ("unix:../app.sock", unix(b"../app.sock")),
+            ("unix:/a\0b", unix(b"/a\0b")),
+            ("unix:/a%00b", unix(b"/a\0b")),
+            ("unix:%00name", unix(b"\0name")),
+        ];
+        for (text, address) in odd {
+            assert_eq!(read(text), [Ok(address.clone()), Ok(address)], "{text:?}");
+        }
+        // The name of an interface is for the resolver, which knows numbers of machines and not those of a text.
+        if !cfg!(miri) {
+            let [as_text, looked_up] = read("[fe80::1%lo]:80");
+            assert_eq!(as_text, Err("invalid".to_owned()));
+            assert!(looked_up.is_err() || looked_up.unwrap().port() == Some(80));
+        }
+    }
+
+    #[test]
+    fn an_empty_path_is_no_path() {
+        assert_eq!(unix(b""), Address::Unix(None));
+        assert_eq!(Path::new("").to_addresses().unwrap(), [Address::Unix(None)]);
+        let by_hand = Address::Unix(Some(PathBuf::new()));
+        assert_eq!((by_hand.to_string(), by_hand.path()), ("unix:".to_owned(), None));
     }
 
     #[test]

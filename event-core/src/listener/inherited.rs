@@ -4,6 +4,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::str::FromStr;
 
 use crate::error::Error;
 use crate::sys;
@@ -67,13 +68,18 @@ fn announced(
     names: Option<&OsStr>,
     own: u32,
 ) -> Result<Vec<String>, Error> {
-    let is_ours = pid.and_then(OsStr::to_str).is_some_and(|pid| pid.parse() == Ok(own));
+    let is_ours = pid.and_then(OsStr::to_str).and_then(number) == Some(own);
     let Some(fds) = fds.filter(|_| is_ours) else { return Ok(Vec::new()) };
-    let count: Option<u16> = fds.to_str().and_then(|fds| fds.parse().ok());
+    let count: Option<u16> = fds.to_str().and_then(number);
     let count = count.ok_or(Error::Invalid("LISTEN_FDS is no number of descriptors"))?;
     let names = names.map(OsStr::to_string_lossy).unwrap_or_default();
     let named = names.split(':').map(|name| if name.is_empty() { "unknown" } else { name });
     Ok(named.chain(std::iter::repeat("unknown")).take(count.into()).map(str::to_owned).collect())
+}
+
+/// Digits alone: `parse` would take a sign.
+fn number<T: FromStr>(text: &str) -> Option<T> {
+    text.parse().ok().filter(|_| text.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -86,7 +92,7 @@ mod tests {
 
     #[test]
     fn what_is_meant_for_another_process_or_not_there_is_nothing() {
-        for pid in ["41", "", "x", "42 ", "-42"] {
+        for pid in ["41", "", "x", "42 ", "-42", "+42"] {
             assert_eq!(names(pid, "2", None), [""; 0], "{pid:?}");
         }
         assert_eq!(announced(None, Some("1".as_ref()), None, 42).unwrap(), [""; 0]);
@@ -103,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_count_that_is_none_is_refused() {
-        for fds in ["", "x", "-1", "99999"] {
+        for fds in ["", "x", "-1", "+1", "1 ", "99999"] {
             let answer = announced(Some("42".as_ref()), Some(fds.as_ref()), None, 42);
             assert!(matches!(answer, Err(Error::Invalid(_))), "{fds:?}");
         }

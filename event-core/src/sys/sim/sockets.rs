@@ -133,7 +133,7 @@ impl State {
     pub(crate) fn listen(&mut self, address: &Address, options: &ListenOptions) -> io::Result<ObjId> {
         let address = match address {
             Address::Ip(ip) if ip.port() == 0 => self.free_address(ip.ip()),
-            Address::Unix(None) => return Err(errno(libc::EINVAL)),
+            Address::Unix(_) if address.path().is_none() => return Err(errno(libc::EINVAL)),
             other => other.clone(),
         };
         let dual = !options.only_v6 && address.socket_addr().is_some_and(|ip| ip.is_ipv6());
@@ -178,11 +178,11 @@ impl State {
                 self.schedule(due, Delivery::Handshake { client });
                 Ok(client)
             }
-            Address::Unix(None) => Err(errno(libc::EINVAL)),
+            Address::Unix(_) if address.path().is_none() => Err(errno(libc::EINVAL)),
             // A unix socket connects or fails in the call, connect(2): EAGAIN stands for a full backlog.
-            Address::Unix(Some(path)) => {
+            Address::Unix(path) => {
                 let Some(listener) = self.find_listener(address) else {
-                    let known = self.unix_names.contains(path);
+                    let known = path.as_ref().is_some_and(|path| self.unix_names.contains(path));
                     return Err(errno(if known { libc::ECONNREFUSED } else { libc::ENOENT }));
                 };
                 if !self.queue_has_room(listener) {
