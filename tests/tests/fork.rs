@@ -7,18 +7,21 @@ use std::cell::Cell;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 
 use event_core::{
-    BufferEvent, Config, Direction, Error, Event, EventBase, Features, LoopEnd, LoopFlags, Ready, Signal,
-    Timer, What,
+    BufferEvent, Config, Direction, Error, Event, EventBase, Features, Listener, LoopEnd, LoopFlags,
+    LoopHandle, Ready, Signal, Timer, What,
 };
+use event_http::Server;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal as Number, kill, signal};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork, getpid};
+use tests::streams::socket_path;
 use tests::{Bed, Log, each_backend};
 
 const MS: Duration = Duration::from_millis(1);
@@ -44,6 +47,7 @@ fn main() {
         an_fd_closed_in_the_child_ends_its_own_events_alone,
         an_activation_queued_at_the_fork_runs_on_both_sides,
         a_loop_made_in_the_child_is_the_childs_own,
+        the_file_of_a_unix_socket_goes_with_the_process_that_bound_it,
         a_program_that_is_started_inherits_neither_fds_nor_blocked_signals,
         a_write_to_a_closed_stream_does_not_kill_the_process,
         a_loop_without_descriptors_left_is_an_error,
@@ -363,6 +367,42 @@ fn a_loop_made_in_the_child_is_the_childs_own() {
             assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
         });
         drop(old);
+    });
+}
+
+fn the_file_of_a_unix_socket_goes_with_the_process_that_bound_it() {
+    each_kernel(|bed| {
+        for (says_so, drops_base) in [(false, false), (false, true), (true, false), (true, true)] {
+            let mut base = Some(bed.base());
+            let bind = |handle: &LoopHandle, path: &PathBuf| {
+                Listener::bind(handle, path.clone(), |_, accepted| drop(accepted)).unwrap()
+            };
+            let (listened, served, own) = (socket_path(), socket_path(), socket_path());
+            let listener = bind(base.as_ref().unwrap(), &listened);
+            let server = Server::new(base.as_ref().unwrap()).unwrap();
+            server.bind(served.clone()).unwrap();
+            in_child(|| {
+                if says_so {
+                    let base = base.as_mut().unwrap();
+                    base.after_fork().unwrap();
+                    let listener = bind(base, &own);
+                    listener.free();
+                    assert!(!own.exists(), "what the child has bound is the child's");
+                }
+                match drops_base {
+                    true => drop(base.take()),
+                    false => {
+                        listener.free();
+                        server.free();
+                    }
+                }
+            });
+            assert!(listened.exists() && served.exists(), "{says_so} {drops_base}");
+            UnixStream::connect(&listened).unwrap();
+            UnixStream::connect(&served).unwrap();
+            drop(base.take());
+            assert!(!listened.exists() && !served.exists());
+        }
     });
 }
 

@@ -17,7 +17,7 @@ use crate::clock::Time;
 use crate::error::Error;
 use crate::interest::{Ready, What};
 use crate::reactor::{Callback, EventId, Kind, LoopHandle, Source};
-use crate::sys::{Address, FileId};
+use crate::sys::{Address, FileId, fork_count};
 
 pub use accepted::Accepted;
 use accepted::Ticket;
@@ -112,6 +112,8 @@ struct Name {
     path: PathBuf,
     /// Which file it was when the socket was bound: somebody else's may stand there by now.
     file: Option<FileId>,
+    /// The process that bound it, as `fork_count` numbers them: to a child it is the parent's.
+    bound_by: u64,
 }
 
 impl Listener {
@@ -268,6 +270,9 @@ impl Listener {
     }
 
     /// Closes it. No callback comes any more; the running one is dropped when it returns. Freeing twice is harmless.
+    ///
+    /// The file of a unix socket is removed in the process that bound it alone: what the child of a fork frees goes on in
+    /// its parent.
     #[doc(alias = "evconnlistener_free")]
     pub fn free(&self) {
         self.inner.free();
@@ -470,9 +475,8 @@ impl Inner {
     /// Before the socket is closed, which until then keeps its inode from being given to another file.
     fn remove_name(&self) {
         let name = self.name.borrow_mut().take();
-        // In the child of a fork the file is the parent's.
-        if let Some(Name { path, file }) = name
-            && !self.handle.is_forked()
+        if let Some(Name { path, file, bound_by }) = name
+            && bound_by == fork_count()
             && self.handle.sys().file_at(&path) == file
         {
             self.handle.sys().unlink(&path);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::address::ToAddress;
 use crate::error::Error;
 use crate::reactor::LoopHandle;
-use crate::sys::{Address, ListenOptions};
+use crate::sys::{Address, ListenOptions, fork_count};
 
 use super::{Accepted, Listener, Name};
 
@@ -131,8 +131,8 @@ impl ListenerOptions {
         self
     }
 
-    /// Whether freeing the listener removes the file of its unix socket, if it is still the same: true unless said
-    /// otherwise.
+    /// Whether freeing the listener, in the process that bound it, removes the file of its unix socket, if it is still the
+    /// same: true unless said otherwise.
     pub fn unlink_on_free(mut self, unlink: bool) -> ListenerOptions {
         self.unlink_on_free = unlink;
         self
@@ -178,7 +178,11 @@ impl ListenerOptions {
         }
         let fd = handle.sys().listen(address, &self.socket)?;
         let path = address.path().filter(|_| self.unlink_on_free);
-        let name = path.map(|path| Name { path: path.to_path_buf(), file: handle.sys().file_at(path) });
+        let name = path.map(|path| Name {
+            path: path.to_path_buf(),
+            file: handle.sys().file_at(path),
+            bound_by: fork_count(),
+        });
         Ok((fd, name))
     }
 
