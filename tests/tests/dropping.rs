@@ -5,13 +5,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
-use event_core::testing::{Call, Faults};
+use event_core::testing::{Call, Faults, Sim};
 use event_core::{
-    BufferEvent, Direction, Error, Event, EventId, Listener, LoopHandle, Ready, Signal, Timer, What,
+    BufferEvent, Direction, Error, Event, EventBase, EventId, Listener, LoopHandle, Ready, Signal, Timer,
+    Watcher, What,
 };
-use tests::{Alive, Log, OnDrop, each_backend};
+use tests::{Alive, Log, OnDrop, each_backend, must_panic, quiet_panic};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -201,6 +203,62 @@ fn the_loop_closes_what_it_owns_and_no_borrowed_fd() {
         assert_eq!(sim.open_fds().len(), before.len() + 1);
         drop(kept);
         assert_eq!(sim.open_fds(), before);
+    });
+}
+
+/// A loop with objects of every kind, some of which panic as they are dropped, with something behind each: `kept` goes
+/// after the loop.
+fn with_panics(bed: &tests::Bed, alive: &Alive, posted: &Arc<()>) -> Stage {
+    let base = bed.base();
+    // What stands behind the panic drops all the same.
+    let boom = |text| (OnDrop(move || quiet_panic(text)), alive.token());
+    let remote = base.remote();
+    for text in ["posted", "posted, too", "as well"] {
+        let captured = (OnDrop(move || quiet_panic(text)), posted.clone());
+        remote.post(move |_| drop(captured)).unwrap();
+    }
+    let (first, second) = (boom("first"), boom("second"));
+    Event::new(&base, -1, What::empty(), move |_, _| _ = &first).unwrap().detach();
+    let timer = Timer::new(&base, move |_| _ = &second).unwrap();
+    timer.add(MS).unwrap();
+    let mut kept = one_of_each(bed, &base, alive);
+    kept.push(Box::new(timer));
+    for captured in [boom("watcher"), boom("other watcher")] {
+        kept.push(Box::new(Watcher::prepare(&base, move |_| _ = &captured).unwrap()));
+    }
+    Stage { base, kept }
+}
+
+struct Stage {
+    base: EventBase,
+    kept: Vec<Box<dyn std::any::Any>>,
+}
+
+#[test]
+fn a_drop_that_panics_as_the_loop_ends_leaves_nothing_undropped() {
+    each_backend(|bed| {
+        let before = bed.sim().map(Sim::open_fds);
+        let (alive, posted) = (Alive::default(), Arc::new(()));
+        let Stage { base, kept } = with_panics(bed, &alive, &posted);
+        assert_eq!((alive.count(), Arc::strong_count(&posted)), (17, 4));
+        let handle = base.handle();
+        must_panic("first", || drop(base));
+        assert_eq!((alive.count(), Arc::strong_count(&posted)), (0, 1));
+        assert!(matches!(handle.loopexit(None), Err(Error::LoopGone)));
+        drop(kept);
+        assert_eq!(bed.sim().map(Sim::open_fds), before);
+    });
+}
+
+#[test]
+fn a_loop_that_is_dropped_while_its_thread_unwinds_adds_no_panic_of_its_own() {
+    each_backend(|bed| {
+        let (alive, posted) = (Alive::default(), Arc::new(()));
+        must_panic("the program's own", || {
+            let _stage = with_panics(bed, &alive, &posted);
+            quiet_panic("the program's own");
+        });
+        assert_eq!((alive.count(), Arc::strong_count(&posted)), (0, 1));
     });
 }
 

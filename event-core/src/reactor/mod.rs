@@ -12,6 +12,7 @@ mod measure;
 mod ops;
 mod register;
 mod slot;
+mod teardown;
 mod timers;
 mod turn;
 mod watchers;
@@ -43,6 +44,7 @@ pub use lent::{Event, Signal, Timer};
 pub(crate) use lent::{Lent, Owner};
 pub use slot::EventId;
 pub(crate) use slot::{Callback, Flags, Kind, Slot, Source};
+pub(crate) use teardown::FirstPanic;
 pub use turn::{LoopEnd, LoopFlags};
 pub(crate) use watchers::When;
 
@@ -454,32 +456,6 @@ impl LoopHandle {
         } else {
             Ok(())
         }
-    }
-
-    /// The loop ends: every callback is moved out and dropped, every source torn down. Ids stay stale for ever.
-    pub(crate) fn teardown(&self) {
-        let reactor = &self.reactor;
-        reactor.gone.set(true);
-        let unread = (reactor.taken.close(), reactor.shared.close());
-        let keys = reactor.core.borrow().slots.keys();
-        for key in keys {
-            let slot = self.remove_slot(key);
-            if let Some(Slot { callback: Callback::Source(source), .. }) = slot {
-                source.teardown();
-            }
-        }
-        {
-            let mut core = reactor.core.borrow_mut();
-            core.queues.clear();
-            core.later.clear();
-            core.later_live = 0;
-        }
-        reactor.keep.set(0);
-        let unflushed = reactor.flush_list.take();
-        let hook = reactor.wait_hook.take();
-        let handler = reactor.token_handler.take();
-        let watchers = self.take_watchers();
-        drop((unread, unflushed, hook, handler, watchers));
     }
 
     /// In the child of a fork: a kernel set of its own, with everything added again.

@@ -122,11 +122,11 @@ impl LoopHandle {
     }
 
     /// The loop ends: all callbacks, to be dropped with nothing borrowed.
-    pub(super) fn take_watchers(&self) -> impl Sized + use<> {
+    pub(super) fn take_watchers(&self) -> impl Iterator<Item = impl Sized + use<>> + use<> {
         let extras = &self.reactor.extras;
         extras.set(Uses::CHECK | Uses::PREPARE, false);
         let prepare = std::mem::take(&mut extras.prepare.borrow_mut().list);
         let check = std::mem::take(&mut extras.check.borrow_mut().list);
-        (prepare, check)
+        prepare.into_iter().chain(check)
     }
 }

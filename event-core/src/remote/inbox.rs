@@ -10,7 +10,7 @@ use super::mailbox::KEPT;
 use super::posted::{self, Boxed, Posted};
 use crate::error::Error;
 use crate::interest::Ready;
-use crate::reactor::{EventId, LoopHandle};
+use crate::reactor::{EventId, FirstPanic, LoopHandle};
 use crate::sys::Wake;
 use crate::sys::sync::{AtomicBool, Mutex, lock};
 
@@ -46,6 +46,15 @@ pub(crate) enum Op {
     Mail(EventId),
     /// Never empty.
     Post(Box<dyn Posted>),
+}
+
+impl Op {
+    /// Drops it unrun.
+    pub(crate) fn discard(self, panic: &mut FirstPanic) {
+        if let Op::Post(mut row) = self {
+            row.discard(panic);
+        }
+    }
 }
 
 #[derive(Default)]

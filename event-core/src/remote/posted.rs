@@ -9,7 +9,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 
 use super::inbox::MESSAGES_PER_TURN;
-use crate::reactor::LoopHandle;
+use crate::reactor::{FirstPanic, LoopHandle};
 
 /// Larger closures are boxed, in bytes: the lock is not held while one is moved, and a row stays small.
 pub(super) const BY_VALUE: usize = 64;
@@ -26,6 +26,9 @@ pub(crate) trait Posted: Any + Send {
     fn run(&mut self, handle: &LoopHandle);
 
     fn is_empty(&self) -> bool;
+
+    /// Drops them unrun, one by one.
+    fn discard(&mut self, panic: &mut FirstPanic);
 }
 
 struct Row<F> {
@@ -49,6 +52,10 @@ impl<F: FnOnce(&LoopHandle) + Send + 'static> Posted for Row<F> {
 
     fn is_empty(&self) -> bool {
         self.first.is_none() && self.rest.is_empty()
+    }
+
+    fn discard(&mut self, panic: &mut FirstPanic) {
+        self.first.take().into_iter().chain(self.rest.drain(..)).for_each(|f| panic.drop(f));
     }
 }
 
