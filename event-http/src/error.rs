@@ -81,6 +81,7 @@ pub(crate) enum Caller {
     /// The answer came after the client had left.
     LateReply,
     Name,
+    NoMethods,
     NoUpgrade,
     PathTaken,
     Pattern,
@@ -233,6 +234,7 @@ impl Error {
                 Caller::HostTaken => "there is a virtual host of that pattern already",
                 Caller::LateReply => "the client left before the reply",
                 Caller::Name => "header name is not a token",
+                Caller::NoMethods => "a route needs a method",
                 Caller::NoUpgrade => "the request does not offer another protocol",
                 Caller::PathTaken => "the path has a handler already",
                 Caller::Pattern => "not a pattern of paths",

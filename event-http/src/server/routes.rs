@@ -154,7 +154,7 @@ impl Routes {
         };
         if methods.is_empty() {
             // Before its place is made: a path without any method would be known, and answered 405.
-            return Err((Caller::PathTaken.into(), handler));
+            return Err((Caller::NoMethods.into(), handler));
         }
         let slot = if pattern.is_exact() {
             self.exact.entry(text.as_bytes().into()).or_default()
