@@ -461,3 +461,65 @@ fn a_low_mark_from_before_holds_nothing_back() {
         assert_eq!(read(bed, &mut base, &stage.server, 3), b"abc");
     });
 }
+
+// It kept the little room that the other one had left it, also when that had more again.
+#[test]
+fn a_stream_that_is_taken_out_is_as_it_was() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let stage = stage(bed, &base);
+        stage.one.set_max_single_read(Some(5000)).unwrap();
+        stage.one.set_watermark(Direction::WRITE, 3, Some(200_000));
+        stage.one.set_watermark(Direction::READ, 2, None);
+        stage.other.set_watermark(Direction::WRITE, 0, Some(10_000));
+        stage.join();
+        let mut sent = 0;
+        bed.run_until(&mut base, || {
+            sent += stage.client.write(&[b'x'; 4096]);
+            !stage.one.enabled().contains(Direction::READ)
+        });
+        let moved = stage.other.pending_output();
+        assert!(moved > 0 && stage.one.max_single_read() < 5000);
+        let got = Rc::new(Cell::new(0));
+        let count = got.clone();
+        stage.one.set_read_cb(move |bev| count.set(count.get() + bev.read_buffer().len()));
+        let is_as_it_was = || {
+            assert_eq!(stage.one.max_single_read(), 5000);
+            assert_eq!(stage.one.watermark(Direction::WRITE).unwrap(), (3, Some(200_000)));
+            assert_eq!(stage.one.watermark(Direction::READ).unwrap(), (2, None));
+            assert!(stage.one.enabled().contains(Direction::READ), "the pause was the joint's");
+        };
+        is_as_it_was();
+        // The other one ends behind what it holds, and has no say any more as it gets there.
+        let (mut arrived, mut ended) = (0, false);
+        bed.run_until(&mut base, || {
+            let (bytes, end) = stage.server.read();
+            arrived += bytes.len();
+            ended |= end;
+            ended && got.get() + arrived == sent
+        });
+        is_as_it_was();
+        assert!(stage.other.is_freed() && !stage.one.is_freed() && stage.ends.is_empty());
+    });
+}
+
+#[test]
+fn what_the_program_sets_while_a_stream_is_joined_stays_and_joining_anew_forgets_nothing() {
+    each_backend(|bed| {
+        let base = bed.base();
+        let stages = [stage(bed, &base), stage(bed, &base)];
+        for Stage { one, .. } in &stages {
+            one.set_max_single_read(Some(5000)).unwrap();
+        }
+        stages.iter().for_each(Stage::join);
+        stages.iter().for_each(Stage::join);
+        let [Stage { one: kept, .. }, Stage { one: changed, .. }] = &stages;
+        changed.set_watermark(Direction::WRITE, 1, Some(30));
+        changed.set_max_single_read(Some(77)).unwrap();
+        for (stream, single, marks) in [(kept, 5000, (0, Some(1 << 20))), (changed, 77, (1, Some(30)))] {
+            stream.clear_callbacks();
+            assert_eq!(stream.max_single_read(), single);
+            assert_eq!(stream.watermark(Direction::WRITE).unwrap(), marks);
+        }
+    });
+}

@@ -1,8 +1,9 @@
 //! Two streams joined: what either reads the other writes, no faster than it leaves. What a proxy is.
 
 use std::cell::Cell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
+use super::inner::Inner;
 use super::rare::DEFAULT_ROOM;
 use super::{BufferEvent, Callbacks, Direction, StreamEvent};
 use crate::error::Error;
@@ -35,7 +36,8 @@ impl BufferEvent {
     /// open; when both have ended both are freed. An error of one, or a write timeout, closes both [with a
     /// reset](Self::close_with_reset), so that what was cut off does not look whole on the other side either. A read
     /// timeout or a deadline ends both once what they hold is sent, [however long that takes](Self::close_after_flush).
-    /// Freeing one from outside, or joining it to a third, ends the other in that way, too. The same two may be joined anew.
+    /// Freeing one from outside, giving it other callbacks, or joining it to a third, ends the other in that way, too. One
+    /// that is taken out like that reads on, with the marks and bounds that it had before. The same two may be joined anew.
     ///
     /// `on_end` is called by the loop, once: when both have ended and all is sent, when one has failed, or when a timeout
     /// has passed. It is dropped uncalled if a stream is freed from outside. Joined streams belong to the loop.
@@ -68,19 +70,21 @@ impl BufferEvent {
         other.inner.check()?;
         let joint = Rc::new(Joint::default());
         joint.on_end.set(Some(Box::new(on_end)));
-        let caps = (self.cap()?, other.cap()?);
         let _joining = (Joining::of(self), Joining::of(other));
-        let joined = self
-            .join(Half { to: other.clone(), joint: joint.clone(), side: 0, cap: caps.1, own_cap: caps.0 })
-            .and_then(|()| {
-                other.join(Half {
-                    to: self.clone(),
-                    joint: joint.clone(),
-                    side: 1,
-                    cap: caps.0,
-                    own_cap: caps.1,
-                })
-            });
+        // Taken out of what they are joined to, they are what they were before.
+        self.clear_callbacks();
+        other.clear_callbacks();
+        let caps = [self.cap()?, other.cap()?];
+        let half = |own: &BufferEvent, to: &BufferEvent, side: usize| Half {
+            own: Rc::downgrade(&own.inner),
+            before: Before::of(own),
+            to: to.clone(),
+            joint: joint.clone(),
+            side,
+            cap: caps[1 - side],
+            own_cap: caps[side],
+        };
+        let joined = self.join(half(self, other, 0)).and_then(|()| other.join(half(other, self, 1)));
         if joined.is_err() {
             joint.over.set(true);
             self.clear_callbacks();
@@ -97,7 +101,7 @@ impl BufferEvent {
     fn join(&self, half: Half) -> Result<(), Error> {
         // It hears of its own output when that has come down to half, and lets the other read on.
         self.set_watermark(Direction::WRITE, half.own_cap / 2, Some(half.own_cap));
-        self.make_room(&half.to, half.cap);
+        half.joint.make_room(half.side, self, &half.to, half.cap);
         self.set_callbacks(half);
         // Whatever is read goes to the other; a low mark would hold the end of a message back.
         self.inner.rare_mut(|rare| rare.read_low = 0);
@@ -106,14 +110,6 @@ impl BufferEvent {
         self.inner.tell_end_again();
         self.trigger_at_marks(Direction::READ)
     }
-
-    /// Lets one visit read as much as there is room for in the output of `to`; says how much that is.
-    fn make_room(&self, to: &BufferEvent, cap: usize) -> usize {
-        let room = cap.saturating_sub(to.pending_output());
-        // No visit of nothing: with so little room it is not read at all.
-        let _ = self.set_max_single_read(Some(room.max(1)));
-        room
-    }
 }
 
 /// What both halves share.
@@ -121,12 +117,25 @@ impl BufferEvent {
 struct Joint {
     moved: [Cell<u64>; 2],
     ended: [Cell<bool>; 2],
+    /// What a visit may read, as it was last set.
+    single: [Cell<usize>; 2],
+    /// Does not read, for want of room in the other.
+    paused: [Cell<bool>; 2],
     on_end: Cell<Option<EndCallback>>,
     /// Nothing more is to be done when a half goes.
     over: Cell<bool>,
 }
 
 impl Joint {
+    /// Lets one visit of `bev` read as much as there is room for in the output of `to`; says how much that is.
+    fn make_room(&self, side: usize, bev: &BufferEvent, to: &BufferEvent, cap: usize) -> usize {
+        let room = cap.saturating_sub(to.pending_output());
+        // No visit of nothing: with so little room it is not read at all.
+        self.single[side].set(room.max(1));
+        bev.inner.rare_mut(|rare| rare.max_single_read = room.max(1));
+        room
+    }
+
     fn tell(&self, event: StreamEvent, error: Option<Error>) {
         if let Some(on_end) = self.on_end.take() {
             on_end(Spliced { there: self.moved[0].get(), back: self.moved[1].get(), event, error });
@@ -150,8 +159,30 @@ impl Drop for Joining<'_> {
     }
 }
 
+/// What joining a stream changes of it.
+#[derive(Clone, Copy)]
+struct Before {
+    max_single_read: usize,
+    read_low: usize,
+    write_low: usize,
+    write_high: usize,
+}
+
+impl Before {
+    fn of(stream: &BufferEvent) -> Before {
+        stream.inner.rare_mut(|rare| Before {
+            max_single_read: rare.max_single_read,
+            read_low: rare.read_low,
+            write_low: rare.write_low,
+            write_high: rare.write_high,
+        })
+    }
+}
+
 /// The callbacks of one of the two.
 struct Half {
+    own: Weak<Inner>,
+    before: Before,
     to: BufferEvent,
     joint: Rc<Joint>,
     side: usize,
@@ -172,7 +203,9 @@ impl Half {
         moved.set(moved.get() + data.len() as u64);
         // Full or freed: its own half hears of it.
         let _ = self.to.write(data);
-        if bev.make_room(&self.to, self.cap) < self.cap.div_ceil(2) {
+        let Half { to, joint, side, cap, .. } = self;
+        if joint.make_room(*side, bev, to, *cap) < cap.div_ceil(2) {
+            joint.paused[*side].set(true);
             bev.disable(Direction::READ);
         }
     }
@@ -193,6 +226,29 @@ impl Half {
         }
     }
 
+    /// Makes the stream what it was, but for what the program has set meanwhile.
+    fn restore(&self) {
+        let Some(own) = self.own.upgrade().filter(|own| !own.is_freed()) else { return };
+        let Half { before, joint, side, own_cap, .. } = self;
+        own.rare_if(|rare| {
+            if rare.max_single_read == joint.single[*side].get() {
+                rare.max_single_read = before.max_single_read;
+            }
+            if rare.read_low == 0 {
+                rare.read_low = before.read_low;
+            }
+            if (rare.write_low, rare.write_high) == (own_cap / 2, *own_cap) {
+                (rare.write_low, rare.write_high) = (before.write_low, before.write_high);
+            }
+        });
+        own.output_changed();
+        own.input_changed();
+        if !joint.over.get() && joint.paused[*side].get() {
+            // What the backend refuses is an event of the stream's.
+            let _ = own.enable(Direction::READ);
+        }
+    }
+
     fn wind_up(&self, bev: &BufferEvent, event: StreamEvent) {
         self.joint.over.set(true);
         bev.close_after_flush();
@@ -208,9 +264,13 @@ impl Callbacks for Half {
 
     /// No more than half of what may wait is left: the other one may read on.
     fn on_write(&mut self, bev: &BufferEvent) {
-        self.to.make_room(bev, self.own_cap);
-        if !self.joint.over.get() && !self.to.enabled().contains(Direction::READ) {
-            let _ = self.to.enable(Direction::READ);
+        let Half { to, joint, side, own_cap, .. } = self;
+        if !joint.over.get() {
+            joint.make_room(1 - *side, to, bev, *own_cap);
+            joint.paused[1 - *side].set(false);
+            if !to.enabled().contains(Direction::READ) {
+                let _ = to.enable(Direction::READ);
+            }
         }
         self.finish(bev);
     }
@@ -237,6 +297,7 @@ impl Callbacks for Half {
 impl Drop for Half {
     /// Freed from outside, or its callbacks were replaced: the other one gets no more.
     fn drop(&mut self) {
+        self.restore();
         if !self.joint.over.replace(true) && !self.to.inner.rare(false, |rare| rare.joining) {
             self.to.close_after_flush();
         }
