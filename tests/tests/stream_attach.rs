@@ -8,13 +8,21 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::Duration;
 
-use event_core::{Address, BufferEvent, Direction, Error, EventBase, Listener, LoopEnd, LoopFlags, Timer};
+use event_core::testing::Sim;
+use event_core::{
+    Address, BufferEvent, Callbacks, Direction, Error, EventBase, Listener, LoopEnd, LoopFlags, StreamEvent,
+    Timer,
+};
 use tests::streams::{Recorder, Seen};
 use tests::{Bed, Peer, each_backend};
 
 /// Gives `stream` another fd; its other end.
 fn replace(bed: &Bed, stream: &BufferEvent) -> Peer {
-    match bed.sim() {
+    replace_in(bed.sim(), stream)
+}
+
+fn replace_in(sim: Option<&Sim>, stream: &BufferEvent) -> Peer {
+    match sim {
         Some(sim) => Peer::Sim(sim.replace_fd(stream).unwrap()),
         None => {
             let (ours, theirs) = UnixStream::pair().unwrap();
@@ -101,42 +109,89 @@ fn the_end_and_the_errors_of_the_old_fd_are_not_the_new_ones() {
     });
 }
 
+/// Gives its stream another fd in one of its callbacks, the first time it gets there.
+struct Replacer {
+    seen: Seen,
+    in_write: bool,
+    replace: Option<Box<dyn FnOnce(&BufferEvent)>>,
+}
+
+impl Replacer {
+    fn act(&mut self, bev: &BufferEvent) {
+        if let Some(replace) = self.replace.take() {
+            replace(bev);
+        }
+    }
+}
+
+impl Callbacks for Replacer {
+    fn on_read(&mut self, bev: &BufferEvent) {
+        self.seen.push(String::from_utf8(bev.read_buffer().to_vec()).unwrap());
+        match self.in_write {
+            // The write callback comes in the same visit.
+            true => bev.write("answer").unwrap(),
+            false => self.act(bev),
+        }
+    }
+
+    fn on_write(&mut self, bev: &BufferEvent) {
+        if self.in_write {
+            self.act(bev);
+        }
+    }
+
+    fn on_event(&mut self, _: &BufferEvent, event: StreamEvent) {
+        self.seen.push(tests::streams::words(event));
+    }
+}
+
+/// Has a stream find bytes and an end in one visit, in which one of its callbacks gives it another fd and writes; what
+/// it sees, and with `lives` of what the other end of the new one sends.
+fn replaced_in_a_visit(bed: &Bed, in_write: bool, lives: bool) -> Vec<String> {
+    let mut base = bed.base();
+    let (stream, old) = bed.stream(&base);
+    let (seen, kept) = (Seen::new(), Rc::new(Cell::new(None)));
+    let (sim, place) = (bed.sim().cloned(), kept.clone());
+    let replace = move |bev: &BufferEvent| {
+        let peer = replace_in(sim.as_ref(), bev);
+        match lives {
+            true => place.set(Some(peer)),
+            false => peer.reset(),
+        }
+        bev.write("anew").unwrap();
+    };
+    stream.set_callbacks(Replacer { seen: seen.clone(), in_write, replace: Some(Box::new(replace)) });
+    stream.enable(Direction::READ).unwrap();
+    old.write_all(b"last");
+    old.shutdown_write();
+    bed.run_until(&mut base, || !seen.is_empty());
+    bed.settle(&mut base);
+    if let Some(new) = kept.take() {
+        assert_eq!(new.read().0, b"anew");
+        new.write_all(b"first");
+        bed.settle(&mut base);
+    }
+    seen.take()
+}
+
 #[test]
 fn an_event_of_the_old_fd_that_is_not_told_yet_does_not_come() {
     each_backend(|bed| {
-        let mut base = bed.base();
-        let (stream, old) = bed.stream(&base);
-        let seen = Seen::new();
-        let (sink, events) = (seen.clone(), seen.clone());
-        let kept = Rc::new(Cell::new(None));
-        let (sim, place) = (bed.sim().cloned(), kept.clone());
-        // Data and end are found in one visit; the end belongs to the fd that goes in between.
-        stream.set_read_cb(move |bev| {
-            sink.push(String::from_utf8(bev.read_buffer().to_vec()).unwrap());
-            if place.replace(None).is_none() && sink.len() == 1 {
-                let peer = match &sim {
-                    Some(sim) => Peer::Sim(sim.replace_fd(bev).unwrap()),
-                    None => {
-                        let (ours, theirs) = UnixStream::pair().unwrap();
-                        theirs.set_nonblocking(true).unwrap();
-                        bev.replace_fd(ours).unwrap();
-                        Peer::Unix(theirs)
-                    }
-                };
-                place.set(Some(peer));
-            }
-        });
-        stream.set_event_cb(move |_, event| events.push(tests::streams::words(event)));
-        stream.enable(Direction::READ).unwrap();
-        old.write_all(b"last");
-        old.shutdown_write();
-        bed.run_until(&mut base, || !seen.is_empty());
-        bed.settle(&mut base);
-        assert_eq!(seen.take(), ["last"]);
-        let new = kept.take().unwrap();
-        new.write_all(b"first");
-        bed.run_until(&mut base, || !seen.is_empty());
-        assert_eq!(seen.take(), ["first"]);
+        for in_write in [false, true] {
+            assert_eq!(replaced_in_a_visit(bed, in_write, true), ["last", "first"], "{in_write}");
+        }
+    });
+}
+
+// An error of the new one was taken for one of the old.
+#[test]
+fn an_error_of_an_fd_that_a_callback_has_just_put_there_is_told() {
+    each_backend(|bed| {
+        for in_write in [false, true] {
+            let seen = replaced_in_a_visit(bed, in_write, false);
+            assert_eq!(seen[0], "last");
+            assert!(seen[1..].iter().any(|event| event.contains("writing error")), "{in_write}: {seen:?}");
+        }
     });
 }
 

@@ -387,4 +387,26 @@ mod tests {
         });
         assert_eq!(order.collect::<Vec<_>>(), [0, 1, 2]);
     }
+
+    #[test]
+    fn a_burst_leaves_no_memory_behind_whether_or_not_some_of_it_waits() {
+        const MANY: usize = 4 * KEPT / size_of::<Op>();
+        for waits in [0, 1] {
+            let shared = Shared::new(Arc::new(Counting::default()));
+            let taken = Taken::default();
+            let push = |n: usize| (0..n).for_each(|_| assert!(shared.push(Op::Mail(ID)).is_ok()));
+            push(waits);
+            taken.fill(&shared);
+            push(MANY);
+            let held =
+                || (taken.ops.borrow().capacity() + lock(&shared.inbox).ops.capacity()) * size_of::<Op>();
+            assert!(held() > 2 * KEPT);
+            for _ in 0..3 {
+                taken.fill(&shared);
+                while taken.next().is_some() {}
+                push(1);
+            }
+            assert!(held() <= 2 * KEPT, "{} bytes with {waits} waiting", held());
+        }
+    }
 }
