@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use event_core::{
-    BufferEvent, Config, Direction, Error, Event, EventBase, Features, Listener, LoopEnd, LoopFlags,
+    Buffer, BufferEvent, Config, Direction, Error, Event, EventBase, Features, Listener, LoopEnd, LoopFlags,
     LoopHandle, Ready, Signal, Timer, What,
 };
 use event_http::Server;
@@ -51,6 +51,7 @@ fn main() {
         a_program_that_is_started_inherits_neither_fds_nor_blocked_signals,
         a_write_to_a_closed_stream_does_not_kill_the_process,
         a_loop_without_descriptors_left_is_an_error,
+        without_memory_a_call_ends_the_process_or_is_refused,
         numbers_beyond_a_thousand_are_watched_like_others,
         the_environment_hides_backends_unless_it_is_ignored,
     ];
@@ -76,19 +77,19 @@ fn each_kernel(test: impl Fn(&Bed)) {
 
 /// Runs `f` in the child of a fork and waits for it; a panic there fails the test.
 fn in_child(f: impl FnOnce()) {
+    let status = fate_of_child(f);
+    assert!(matches!(status, WaitStatus::Exited(_, 0)), "{status:?}: see the child's panic above");
+}
+
+/// Runs `f` in the child of a fork; how that ended.
+fn fate_of_child(f: impl FnOnce()) -> WaitStatus {
     // SAFETY: this process has one thread, so that the child may do what it likes.
     match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
             let code = i32::from(catch_unwind(AssertUnwindSafe(f)).is_err());
             std::process::exit(code);
         }
-        ForkResult::Parent { child } => {
-            assert_eq!(
-                waitpid(child, None).unwrap(),
-                WaitStatus::Exited(child, 0),
-                "see the child's panic above"
-            );
-        }
+        ForkResult::Parent { child } => waitpid(child, None).unwrap(),
     }
 }
 
@@ -474,6 +475,68 @@ fn a_loop_without_descriptors_left_is_an_error() {
                 files.pop();
             }
         });
+    });
+}
+
+/// Leaves the process no memory but crumbs.
+fn take_all_memory() {
+    setrlimit(Resource::RLIMIT_CORE, 0, 0).unwrap();
+    let pages: u64 = {
+        let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+        text.split(' ').next().unwrap().parse().unwrap()
+    };
+    setrlimit(Resource::RLIMIT_AS, pages * 4096, pages * 4096).unwrap();
+    for size in (4..=20).rev().map(|bits| 1 << bits) {
+        loop {
+            let mut block = Vec::<u8>::new();
+            if block.try_reserve_exact(size).is_err() {
+                break;
+            }
+            std::mem::forget(block);
+        }
+    }
+}
+
+type Setter = (&'static str, fn(&BufferEvent, [u8; 2048]));
+
+// In C a setter that got no memory went on with a null pointer. Here nothing goes on: what has a length that somebody
+// else may have chosen is refused, and everything else ends the process, as Rust does it.
+fn without_memory_a_call_ends_the_process_or_is_refused() {
+    if !cfg!(target_os = "linux") {
+        return;
+    }
+    let setters: [Setter; 9] = [
+        ("read callback", |bev, large| bev.set_read_cb(move |_| _ = &large)),
+        ("write callback", |bev, large| bev.set_write_cb(move |_| _ = &large)),
+        ("event callback", |bev, large| bev.set_event_cb(move |_, _| _ = &large)),
+        ("room callback", |bev, large| bev.set_room_cb(move |_| _ = &large)),
+        ("buffer callback", |bev, large| bev.set_buffer_cb(move |_, _| _ = &large)),
+        ("output", |bev, large| bev.write(&large[..]).unwrap()),
+        ("event", |bev, large| drop(Event::new(bev.handle(), -1, What::READ, move |_, _| _ = &large))),
+        ("timer", |bev, large| drop(Timer::new(bev.handle(), move |_| _ = &large))),
+        ("listener", |bev, large| {
+            let _ = Listener::bind(bev.handle(), "127.0.0.1:0", move |_, _| _ = &large);
+        }),
+    ];
+    each_kernel(|bed| {
+        for (name, set) in setters {
+            let mut base = bed.base();
+            let (one, _other) = BufferEvent::pair(&base).unwrap();
+            one.set_read_cb(|_| {});
+            let fate = fate_of_child(|| {
+                base.after_fork().unwrap();
+                // For the likes of a short text there is room left; what is 2 KiB large does not fit.
+                take_all_memory();
+                set(&one, [1; 2048]);
+            });
+            assert!(matches!(fate, WaitStatus::Signaled(_, Number::SIGABRT, _)), "{name}: {fate:?}");
+        }
+    });
+    in_child(|| {
+        let mut buffer = Buffer::from("as it was");
+        take_all_memory();
+        let is_refused = [1 << 12, 1 << 16, 1 << 30].map(|len| buffer.reserve(len).is_err());
+        assert!(is_refused == [true; 3] && buffer.contiguous() == b"as it was");
     });
 }
 

@@ -9,10 +9,11 @@ use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
+use std::time::Duration;
 
-use event_core::{Buffer, BufferEvent, Direction, LoopEnd, Transport, What};
-use tests::each_backend;
+use event_core::{Buffer, BufferEvent, Direction, EventBase, LoopEnd, LoopFlags, Transport, What};
 use tests::streams::{Canary, Echo, Recorder, Seen};
+use tests::{Peer, each_backend};
 
 /// Turns every byte over, after an exchange of greetings. Reads ahead of what it is asked for, as encryption does.
 struct Mirror {
@@ -170,5 +171,123 @@ fn a_handshake_without_a_word_to_say_does_not_spin() {
         theirs.read_exact(&mut got).unwrap();
         assert_eq!((got[0], !got[1]), (b'!', b'a'));
         stream.free();
+    });
+}
+
+/// Takes all it is given, sends it when it can, and ends with a word of its own: what encryption does.
+struct Courteous {
+    socket: UnixStream,
+    pending: Vec<u8>,
+    said: bool,
+}
+
+impl Courteous {
+    fn send(&mut self) -> io::Result<()> {
+        while !self.pending.is_empty() {
+            let n = self.socket.write(&self.pending)?;
+            self.pending.drain(..n);
+        }
+        Ok(())
+    }
+}
+
+impl Transport for Courteous {
+    fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    fn poll_read(&mut self, input: &mut Buffer, max: usize) -> io::Result<usize> {
+        let mut block = [0; 1024];
+        let n = self.socket.read(&mut block[..max.min(1024)])?;
+        input.add(&block[..n]);
+        Ok(n)
+    }
+
+    fn poll_write(&mut self, output: &mut Buffer, max: usize) -> io::Result<usize> {
+        let mut bytes = vec![0; max.min(output.len())];
+        output.remove(&mut bytes);
+        self.pending.extend(&bytes);
+        match self.send() {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(bytes.len()),
+        }
+    }
+
+    fn shutdown(&mut self, how: Shutdown) -> io::Result<()> {
+        if !std::mem::replace(&mut self.said, true) {
+            self.pending.extend(b"good-bye");
+        }
+        self.send()?;
+        self.socket.shutdown(how)
+    }
+}
+
+fn courteous(base: &EventBase) -> (BufferEvent, UnixStream) {
+    let (socket, theirs) = UnixStream::pair().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    let transport = Courteous { socket, pending: Vec::new(), said: false };
+    (BufferEvent::with_transport(base, transport).unwrap(), theirs)
+}
+
+// Row 191: what a transport has to say at the end was never said before a close, and cut off before a FIN.
+#[test]
+#[cfg_attr(miri, ignore = "real sockets")]
+fn a_transport_says_its_last_word_before_a_graceful_close_or_a_shutdown() {
+    each_backend(|bed| {
+        if bed.sim().is_some() {
+            return;
+        }
+        let ends: [fn(&BufferEvent); 2] = [BufferEvent::close_after_flush, BufferEvent::shutdown_write];
+        for (end, len) in ends.into_iter().flat_map(|end| [0, 3 << 20].map(|len| (end, len))) {
+            let mut base = bed.base();
+            let (stream, theirs) = courteous(&base);
+            stream.set_read_cb(|_| {});
+            stream.enable(Direction::READ).unwrap();
+            stream.write(vec![b'x'; len]).unwrap();
+            bed.settle(&mut base);
+            end(&stream);
+            bed.settle(&mut base);
+            assert_eq!(stream.pending_output(), 0, "the transport has it");
+            let (mut got, mut ended) = (Vec::new(), false);
+            let theirs = Peer::Unix(theirs);
+            bed.run_until(&mut base, || {
+                let (bytes, end) = theirs.read();
+                got.extend(bytes);
+                ended |= end;
+                ended
+            });
+            assert_eq!(got.len(), len + 8);
+            assert!(got.ends_with(b"good-bye"));
+            drop(theirs);
+            bed.run_until(&mut base, || stream.is_freed());
+            assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        }
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "real sockets")]
+fn a_last_word_that_nobody_reads_is_bounded_by_the_write_timeout_and_does_not_spin() {
+    each_backend(|bed| {
+        if bed.sim().is_some() {
+            return;
+        }
+        let mut base = bed.base();
+        let (stream, _theirs) = courteous(&base);
+        stream.set_callbacks(Recorder::new(&Seen::new()));
+        stream.write(vec![b'x'; 3 << 20]).unwrap();
+        bed.settle(&mut base);
+        stream.set_timeouts(None, Some(Duration::from_millis(30)));
+        stream.close_after_flush();
+        assert!(!stream.is_freed());
+        // It waits, for the peer or the timeout: two turns at the most, and then it is closed.
+        let turns = Cell::new(0);
+        while !stream.is_freed() {
+            assert_eq!(base.run(LoopFlags::ONCE).unwrap(), LoopEnd::Once);
+            turns.set(turns.get() + 1);
+        }
+        assert!(turns.get() <= 2, "{} turns", turns.get());
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
     });
 }

@@ -1,5 +1,6 @@
 //! How a stream ends: at once, after its output, one way, both ways.
 
+use std::io::ErrorKind;
 use std::net::Shutdown;
 use std::rc::Rc;
 
@@ -13,13 +14,31 @@ impl Inner {
             return;
         }
         let failed = self.due.get().intersects(Due::WRITE_ERROR | Due::ERROR);
-        if self.is_flushed() || failed || !self.has(State::WRITE_ENABLED) || self.has(State::DETACHED) {
+        if failed || !self.has(State::WRITE_ENABLED) || self.has(State::DETACHED) {
             self.free();
-        } else {
-            self.set(State::CLOSE_AFTER_FLUSH, true);
-            self.output_changed();
-            self.update();
+            return;
         }
+        self.set(State::CLOSE_AFTER_FLUSH, true);
+        if self.is_flushed() {
+            return self.close_flushed();
+        }
+        self.output_changed();
+        self.update();
+    }
+
+    /// Frees the stream, all of which is sent, once its transport has said its last word.
+    fn close_flushed(self: &Rc<Self>) {
+        if self.has(State::TRANSPORT) && !self.has(State::WRITE_SHUT) {
+            self.shutdown_now();
+        }
+        if self.has(State::WRITE_SHUT) || !self.has(State::TRANSPORT) {
+            self.free();
+        }
+    }
+
+    /// The transport has something to say at the end, for which the kernel has no room yet: it is output that waits.
+    pub(super) fn ends_later(&self) -> bool {
+        self.state.get().contains(State::TRANSPORT | State::SHUTDOWN_AFTER_FLUSH) && self.is_flushed()
     }
 
     /// Frees the stream so that the peer is told of a reset.
@@ -49,12 +68,22 @@ impl Inner {
     }
 
     pub(super) fn shutdown_now(self: &Rc<Self>) {
+        if self.has(State::TRANSPORT) {
+            let shut = self.with_transport(|transport| transport.shutdown(Shutdown::Write));
+            if shut.is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
+                if !self.ends_later() {
+                    self.touch_write();
+                }
+                self.set(State::SHUTDOWN_AFTER_FLUSH | State::BLOCKED, true);
+                return self.update();
+            }
+        }
         self.set(State::WRITE_SHUT, true);
         self.set(State::SHUTDOWN_AFTER_FLUSH, false);
         if self.has(State::PAIR) {
             self.end_partner(false);
         } else if self.has(State::TRANSPORT) {
-            let _ = self.with_transport(|transport| transport.shutdown(Shutdown::Write));
+            self.update();
         } else if self.fd.get() >= 0 {
             // ENOTCONN: the peer is gone, and reading will say so.
             let shut = self.handle.sys().shutdown(self.fd.get(), Shutdown::Write);
@@ -73,8 +102,7 @@ impl Inner {
         }
         if self.is_flushed() {
             if self.has(State::CLOSE_AFTER_FLUSH) {
-                self.free();
-                return;
+                return self.close_flushed();
             }
             if self.has(State::SHUTDOWN_AFTER_FLUSH) && !self.has(State::CONNECTING) {
                 self.shutdown_now();

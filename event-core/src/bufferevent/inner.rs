@@ -403,7 +403,8 @@ impl Inner {
     fn wanted(&self) -> What {
         let mut what = What::empty();
         what.set(What::READ, self.may_read());
-        let blocked = self.has(State::BLOCKED) && self.may_write() && self.has_output();
+        let blocked =
+            self.has(State::BLOCKED) && self.may_write() && (self.has_output() || self.ends_later());
         what.set(What::WRITE, blocked || self.has(State::CONNECTING));
         if self.has(State::TRANSPORT) && !self.is_freed() {
             let own = self.with_transport(|transport| Ok(transport.want())).unwrap_or_default();
@@ -461,7 +462,7 @@ impl Inner {
         }
         let held = self.wants_read()
             || self.has(State::CONNECTING | State::PINNED)
-            || self.may_write() && self.has_output();
+            || self.may_write() && (self.has_output() || self.ends_later());
         if held != self.has(State::HELD) {
             self.set(State::HELD, held);
             self.handle.set_held(id, held);

@@ -43,7 +43,7 @@ impl Inner {
         let reading = self.may_read();
         // A connect that gets nowhere is output that waits, whether or not there is any yet.
         let connecting = self.has(State::CONNECTING) && self.has(State::WRITE_ENABLED);
-        let writing = connecting || self.may_write() && self.has_output();
+        let writing = connecting || self.may_write() && (self.has_output() || self.ends_later());
         self.rare((Time::NEVER, Time::NEVER), |rare| {
             let read = rare.read_timeout.filter(|_| reading);
             let write = rare.write_timeout.filter(|_| writing);

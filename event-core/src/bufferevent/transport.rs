@@ -36,9 +36,12 @@ pub trait Transport {
         What::empty()
     }
 
-    /// Ends a direction as far as the transport's protocol has such an end.
+    /// Ends a direction as far as the transport's protocol has such an end: writing before a [graceful
+    /// close](super::BufferEvent::close_after_flush), too, when all output was taken.
     ///
     /// # Errors
-    /// What the system says; the stream goes on to close.
+    /// - `WouldBlock` when the end cannot be said now: it is called again when the fd is ready. The stream waits for that
+    ///   as for output, so its write timeout bounds it.
+    /// - Anything else the system says; the stream goes on to close.
     fn shutdown(&mut self, how: Shutdown) -> io::Result<()>;
 }
