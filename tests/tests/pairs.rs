@@ -8,8 +8,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use event_core::{BufferEvent, Direction, Error, LoopEnd, LoopFlags, Timer};
-use tests::each_backend;
 use tests::streams::{Echo, Recorder, Seen, words};
+use tests::{each_backend, each_seed};
+
+const MS: Duration = Duration::from_millis(1);
 
 /// A read callback that keeps everything, and what it kept.
 fn keep(stream: &BufferEvent) -> Rc<RefCell<Vec<u8>>> {
@@ -314,5 +316,32 @@ fn a_write_callback_may_go_on_for_ever_without_holding_the_loop() {
         });
         one.close_after_flush();
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+    });
+}
+
+#[test]
+fn timeouts_run_over_a_pair_as_over_a_socket() {
+    each_seed(|bed| {
+        let mut base = bed.base();
+        let (one, other) = BufferEvent::pair(&base).unwrap();
+        let seen = Seen::new();
+        one.set_callbacks(Recorder::patient(&seen));
+        one.enable(Direction::READ).unwrap();
+        one.set_timeouts(Some(15 * MS), Some(10 * MS));
+        one.write("nobody reads this").unwrap();
+        bed.pass(&mut base, 9 * MS);
+        assert!(seen.is_empty());
+        bed.pass(&mut base, MS);
+        assert_eq!(seen.take(), ["writing timeout"]);
+        bed.pass(&mut base, 5 * MS);
+        assert_eq!(seen.take(), ["reading timeout"]);
+        assert_eq!(one.enabled(), Direction::empty());
+        bed.pass(&mut base, 100 * MS);
+        assert!(seen.is_empty(), "once each");
+        let got = keep(&other);
+        other.enable(Direction::READ).unwrap();
+        one.enable(Direction::WRITE).unwrap();
+        bed.pass(&mut base, 100 * MS);
+        assert_eq!((seen.take(), got.borrow().len()), (vec!["wrote, 0 left".to_owned()], 17));
     });
 }

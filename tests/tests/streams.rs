@@ -9,7 +9,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 
 use event_core::{
-    Address, BufferEvent, Callbacks, Direction, Error, EventBase, Listener, LoopEnd, StreamEvent,
+    Address, BufferEvent, Callbacks, Direction, Error, EventBase, Listener, ListenerOptions, LoopEnd,
+    StreamEvent,
 };
 use tests::streams::{Echo, Recorder, Seen, socket_path};
 use tests::{Bed, each_backend, each_seed};
@@ -110,6 +111,24 @@ fn a_refused_connect_is_an_event_of_no_direction_and_frees_if_nobody_handles_it(
         let unwatched = BufferEvent::connect(&base, &nobody(bed)).unwrap();
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
         assert!(unwatched.is_freed());
+    });
+}
+
+#[test]
+fn what_waits_in_the_backlog_of_a_listener_that_closes_is_told_of_an_error() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let listener =
+            ListenerOptions::new().disabled(true).bind(&base, local(), |_, _| unreachable!()).unwrap();
+        let stream = BufferEvent::connect(&base, &listener.local_address().unwrap()).unwrap();
+        let seen = Seen::new();
+        stream.set_callbacks(Recorder::new(&seen));
+        stream.enable(Direction::READ).unwrap();
+        bed.run_until(&mut base, || !seen.is_empty());
+        listener.free();
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert_eq!(seen.take(), ["connected", "reading error"]);
+        assert_eq!(stream.error().unwrap().raw_os_error(), Some(libc::ECONNRESET));
     });
 }
 

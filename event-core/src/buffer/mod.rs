@@ -453,6 +453,16 @@ mod tests {
     }
 
     #[test]
+    fn thousands_of_small_pieces_waste_less_than_an_eighth() {
+        let mut buffer = Buffer::new();
+        for n in 0..few_under_miri(100_000, 2_000) {
+            write!(buffer, "piece {n} of some text; ");
+            let waste = buffer.held() - buffer.len();
+            assert!(waste * 8 < buffer.len() || buffer.len() < 512 << 10, "{waste} of {}", buffer.held());
+        }
+    }
+
+    #[test]
     fn a_queue_that_has_become_short_takes_little_memory_for_what_is_added() {
         let mut buffer = Buffer::from(vec![0; MAX_CHUNK]);
         buffer.drain(MAX_CHUNK - 10);
