@@ -651,7 +651,8 @@
 //!
 //! # Not there yet
 //!
-//! Of the headers event.h, event_compat.h, event_struct.h, listener.h, thread.h, util.h and watch.h nothing is missing.
+//! Of the headers buffer.h, buffer_compat.h, bufferevent_compat.h, bufferevent_struct.h, event.h, event_compat.h,
+//! event_struct.h, listener.h, thread.h, util.h and watch.h nothing is missing.
 //!
 //! Of the other headers, a name that is not in a table above has no counterpart yet.
 
