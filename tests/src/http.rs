@@ -11,6 +11,9 @@ use event_http::{Request, Server};
 
 use crate::{Bed, Peer, each_backend};
 
+/// The shortest request there is.
+pub const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
 /// A page as long as the example's, so that exact bytes can be written down.
 pub const PAGE: &str = "Thanks for the request!";
 
@@ -80,6 +83,16 @@ impl<'a> Web<'a> {
         let sink = kept.clone();
         self.server.set_gencb(move |req: Request| sink.borrow_mut().push(req));
         kept
+    }
+
+    /// A client that has sent `N` requests at once, and the requests, which nobody has answered.
+    pub fn pipelined<const N: usize>(&mut self) -> (Client, [Request; N]) {
+        let kept = self.keep();
+        let client = self.client();
+        client.write(&GET.repeat(N));
+        self.bed.run_until(&mut self.base, || kept.borrow().len() == N);
+        let requests = kept.take().try_into();
+        (client, requests.unwrap_or_else(|_| panic!("there are {N}")))
     }
 
     /// How its clients reach it.

@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 pub mod cases;
+pub mod events;
 pub mod http;
+pub mod random;
 pub mod reference;
 pub mod streams;
 pub mod tools;

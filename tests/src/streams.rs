@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use event_core::{BufferEvent, Callbacks, StreamEvent};
+use event_core::{BufferEvent, Callbacks, Direction, StreamEvent};
 
 /// What happened, in order, as words.
 #[derive(Clone, Default)]
@@ -74,6 +74,28 @@ impl Recorder {
     pub fn idle(seen: &Seen) -> Recorder {
         Recorder { seen: seen.clone(), drains: false, frees: true }
     }
+
+    /// Gives a stream a [`new`](Self::new) one and has it read; what that writes down.
+    pub fn on(stream: &BufferEvent) -> Seen {
+        recorded(stream, Recorder::new)
+    }
+
+    /// The same with a [`patient`](Self::patient) one.
+    pub fn patient_on(stream: &BufferEvent) -> Seen {
+        recorded(stream, Recorder::patient)
+    }
+
+    /// The same with an [`idle`](Self::idle) one.
+    pub fn idle_on(stream: &BufferEvent) -> Seen {
+        recorded(stream, Recorder::idle)
+    }
+}
+
+fn recorded(stream: &BufferEvent, recorder: fn(&Seen) -> Recorder) -> Seen {
+    let seen = Seen::new();
+    stream.set_callbacks(recorder(&seen));
+    stream.enable(Direction::READ).unwrap();
+    seen
 }
 
 impl Callbacks for Recorder {

@@ -5,6 +5,7 @@
 
 use allocation_counter::measure;
 use event_core::{Buffer, Bytes, FileSegment};
+use tests::random::Random;
 use tests::streams::nameless_file;
 
 const MIB: usize = 1 << 20;
@@ -78,21 +79,8 @@ fn copying_out_of_a_file_takes_no_memory_for_it() {
     assert_eq!((info.bytes_total, out.iter().all(|byte| *byte == 7)), (0, true));
 }
 
-/// The splitmix64 generator.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n as u64) as usize
-    }
-}
-
 /// One random change of memory in a or b; what both hold was allocated in here.
-fn change(random: &mut Random, a: &mut Buffer, b: &mut Buffer) {
+fn change(random: &Random, a: &mut Buffer, b: &mut Buffer) {
     let n = match random.below(4) {
         0 => random.below(40),
         1 => random.below(2_000),
@@ -115,11 +103,11 @@ fn change(random: &mut Random, a: &mut Buffer, b: &mut Buffer) {
 #[test]
 fn the_memory_behind_buffers_is_at_most_four_times_their_bytes() {
     for seed in 0..30 {
-        let mut random = Random(seed);
+        let random = Random::new(seed);
         let (mut a, mut b) = (Buffer::new(), Buffer::new());
         let mut live = 0;
         for step in 0..300 {
-            let info = measure(|| change(&mut random, &mut a, &mut b));
+            let info = measure(|| change(&random, &mut a, &mut b));
             live += info.bytes_current;
             let (used, held) = ((a.len() + b.len()) as i64, (a.held() + b.held()) as i64);
             // Boxes with the lists of chunks come on top of what `held` counts.

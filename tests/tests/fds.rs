@@ -9,24 +9,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use event_core::testing::{Call, Faults};
-use event_core::{Error, Event, EventBase, LoopEnd, LoopFlags, Ready, What};
+use event_core::{Error, Event, LoopEnd, LoopFlags, Ready, What};
+use tests::events::{noter, pass};
 use tests::{Bed, Fd, Log, each_backend, each_seed};
 
 const MS: Duration = Duration::from_millis(1);
 const READ: What = What::READ;
 const WRITE: What = What::WRITE;
 const PERSIST: What = What::PERSIST;
-
-/// An event that notes why it was called.
-fn noter(base: &EventBase, fd: i32, what: What, log: &Log<Ready>) -> Event {
-    let log = log.clone();
-    Event::new(base, fd, what, move |_, ready| log.push(ready)).unwrap()
-}
-
-/// One pass without waiting.
-fn pass(base: &mut EventBase) {
-    base.run(LoopFlags::NONBLOCK | LoopFlags::NO_EXIT_ON_EMPTY).unwrap();
-}
 
 #[test]
 fn a_lone_hang_up_is_delivered_once_and_then_costs_nothing() {

@@ -21,10 +21,12 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal as Number, kill, signal};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork, getpid};
+use tests::events::noter;
 use tests::streams::socket_path;
 use tests::{Bed, Log, each_backend};
 
 const MS: Duration = Duration::from_millis(1);
+const READING: What = What::READ.union(What::PERSIST);
 
 /// Each test with its name.
 macro_rules! named {
@@ -93,17 +95,12 @@ fn fate_of_child(f: impl FnOnce()) -> WaitStatus {
     }
 }
 
-fn noter(base: &EventBase, fd: i32, log: &Log<Ready>) -> Event {
-    let sink = log.clone();
-    Event::new(base, fd, What::READ | What::PERSIST, move |_, ready| sink.push(ready)).unwrap()
-}
-
 fn a_child_is_refused_until_it_says_that_it_has_forked() {
     each_kernel(|bed| {
         let mut base = bed.base();
         let (fd, peer) = bed.fd();
         let log = Log::new();
-        let event = noter(&base, fd.raw(), &log);
+        let event = noter(&base, fd.raw(), READING, &log);
         event.add(None).unwrap();
         peer.write_all(b"x");
         in_child(|| {
@@ -136,7 +133,8 @@ fn drops_in_the_child_do_not_disturb_the_parent() {
         let mut base = bed.base();
         let log = Log::new();
         let streams = [bed.fd(), bed.fd()];
-        let mut events: Vec<Event> = streams.iter().map(|(fd, _)| noter(&base, fd.raw(), &log)).collect();
+        let mut events: Vec<Event> =
+            streams.iter().map(|(fd, _)| noter(&base, fd.raw(), READING, &log)).collect();
         events.iter().for_each(|event| event.add(None).unwrap());
         let handled = Rc::new(Cell::new(0));
         let count = handled.clone();
@@ -164,7 +162,7 @@ fn fds_and_timers_work_in_the_child_after_the_fork() {
         let mut base = bed.base();
         let (fd, peer) = bed.fd();
         let (log, times) = (Log::new(), Log::new());
-        let event = noter(&base, fd.raw(), &log);
+        let event = noter(&base, fd.raw(), READING, &log);
         event.add(None).unwrap();
         let (sink, start) = (times.clone(), std::time::Instant::now());
         let timer = Timer::new(&base, move |_| sink.push(start.elapsed())).unwrap();
@@ -296,7 +294,7 @@ fn saying_so_in_the_parent_is_harmless() {
         let mut base = bed.base();
         let (fd, peer) = bed.fd();
         let log = Log::new();
-        let event = noter(&base, fd.raw(), &log);
+        let event = noter(&base, fd.raw(), READING, &log);
         event.add(None).unwrap();
         let count = Rc::new(Cell::new(0));
         let counter = count.clone();
@@ -324,8 +322,8 @@ fn an_fd_closed_in_the_child_ends_its_own_events_alone() {
         let log = Log::new();
         let (kept, peer) = bed.fd();
         let (closed, _other_peer) = bed.fd();
-        let good = noter(&base, kept.raw(), &log);
-        let bad = noter(&base, closed.raw(), &log);
+        let good = noter(&base, kept.raw(), READING, &log);
+        let bad = noter(&base, closed.raw(), READING, &log);
         good.add(None).unwrap();
         bad.add(None).unwrap();
         peer.write_all(b"x");
@@ -346,7 +344,7 @@ fn an_activation_queued_at_the_fork_runs_on_both_sides() {
     each_kernel(|bed| {
         let mut base = bed.base();
         let log = Log::new();
-        let event = noter(&base, -1, &log);
+        let event = noter(&base, -1, READING, &log);
         event.activate(Ready::WRITE).unwrap();
         in_child(|| {
             base.after_fork().unwrap();
@@ -549,7 +547,7 @@ fn numbers_beyond_a_thousand_are_watched_like_others() {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let high = nix::fcntl::fcntl(&ours, nix::fcntl::FcntlArg::F_DUPFD(1500)).unwrap();
             let log = Log::new();
-            let event = noter(&base, high, &log);
+            let event = noter(&base, high, READING, &log);
             event.add(None).unwrap();
             std::io::Write::write_all(&mut &theirs, b"x").unwrap();
             base.run(LoopFlags::ONCE).unwrap();

@@ -15,6 +15,7 @@ use event_core::{
     BufferEvent, CommonTimeout, Direction, Event, EventCount, EventId, LoopHandle, Mailbox, Ready, Sender,
     Signal, Timer, What,
 };
+use tests::random::Random;
 use tests::{Alive, Token, quiet_panic};
 
 const MS: Duration = Duration::from_millis(1);
@@ -64,7 +65,7 @@ struct Program {
     sim: Sim,
     handle: LoopHandle,
     alive: Alive,
-    random: Cell<u64>,
+    random: Random,
     fds: Vec<i32>,
     peers: Vec<Peer>,
     objects: RefCell<Vec<Option<Object>>>,
@@ -80,10 +81,7 @@ struct Program {
 
 impl Program {
     fn draw(&self, bound: u64) -> u64 {
-        let next =
-            self.random.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.random.set(next);
-        (next >> 33) % bound
+        self.random.draw(bound)
     }
 
     fn note(&self, text: String) {
@@ -380,7 +378,7 @@ fn run(sim_seed: u64, seed: u64, way: Way, priorities: u8) -> Vec<String> {
         sim: sim.clone(),
         handle: base.handle(),
         alive: Alive::default(),
-        random: Cell::new(seed),
+        random: Random::new(seed),
         fds,
         peers,
         objects: RefCell::new((0..14).map(|_| None).collect()),

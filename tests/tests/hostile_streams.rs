@@ -10,20 +10,9 @@ use std::time::Duration;
 
 use event_core::testing::Sim;
 use event_core::{Buffer, BufferEvent, Direction, FileSegment, LoopFlags, StreamEvent, Timer};
+use tests::random::Random;
 
 const MS: Duration = Duration::from_millis(1);
-
-/// The same from run to run.
-struct Numbers(Cell<u64>);
-
-impl Numbers {
-    fn draw(&self, bound: u64) -> u64 {
-        let next =
-            self.0.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.0.set(next);
-        (next >> 33) % bound
-    }
-}
 
 /// A file of these bytes, which has no name any more.
 fn file(bytes: &[u8], name: u64) -> FileSegment {
@@ -39,7 +28,7 @@ fn text(len: usize) -> Vec<u8> {
 }
 
 /// Memory and parts of a file.
-fn mixed(numbers: &Numbers, bytes: &[u8], segment: &FileSegment, from: usize, len: usize) -> Buffer {
+fn mixed(numbers: &Random, bytes: &[u8], segment: &FileSegment, from: usize, len: usize) -> Buffer {
     let mut buffer = Buffer::new();
     let (mut at, end) = (from, from + len);
     while at < end {
@@ -54,8 +43,8 @@ fn mixed(numbers: &Numbers, bytes: &[u8], segment: &FileSegment, from: usize, le
     buffer
 }
 
-fn marks(numbers: &Numbers, stream: &BufferEvent) {
-    let size = |numbers: &Numbers| 1_usize << numbers.draw(19);
+fn marks(numbers: &Random, stream: &BufferEvent) {
+    let size = |numbers: &Random| 1_usize << numbers.draw(19);
     if numbers.draw(2) == 0 {
         let high = match numbers.draw(4) {
             0 => None,
@@ -79,7 +68,7 @@ fn a_pair_with_files_gives_what_was_written_whatever_the_marks() {
     let bytes = text(400_000);
     let segment = file(&bytes, 1);
     for seed in 1..=40 {
-        let numbers = Rc::new(Numbers(Cell::new(seed)));
+        let numbers = Rc::new(Random::new(seed));
         let sim = Sim::new(seed);
         let mut base = sim.event_base().unwrap();
         let (near, far) = BufferEvent::pair(&base).unwrap();
@@ -141,7 +130,7 @@ fn joined_streams_pass_everything_on_both_ways_whatever_the_marks() {
     let bytes = text(40_000);
     let segment = file(&bytes, 2);
     for seed in 1..=40 {
-        let numbers = Numbers(Cell::new(seed));
+        let numbers = Random::new(seed);
         let sim = Sim::new(seed);
         sim.set_cuts(seed % 3 == 0);
         sim.set_send_buffer(1 << (4 + numbers.draw(14)));

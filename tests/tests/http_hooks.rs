@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use event_core::{LoopEnd, Timer};
 use event_http::{Gone, Limits, Request};
-use tests::http::{PAGE, Web, each_simulated_web, each_socket_web, each_web};
-
-const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+use tests::http::{GET, PAGE, Web, each_simulated_web, each_socket_web, each_web};
 
 type Log = Rc<RefCell<Vec<String>>>;
 
@@ -437,13 +435,7 @@ fn a_hook_for_a_client_that_has_finished_is_called_in_the_next_turn() {
 #[test]
 fn a_request_behind_an_answer_that_closes_is_gone() {
     each_web(|web| {
-        let kept = web.keep();
-        let client = web.client();
-        client.write(&GET.repeat(3));
-        web.bed.run_until(&mut web.base, || kept.borrow().len() == 3);
-        let mut requests = kept.take().into_iter();
-        let (first, second, third) =
-            (requests.next().unwrap(), requests.next().unwrap(), requests.next().unwrap());
+        let (client, [first, second, third]) = web.pipelined();
         second.send_error(404, None).unwrap();
         assert!(third.is_client_gone() && !first.is_client_gone());
         assert!(third.send_reply(200, None, PAGE).unwrap_err().is_client_gone());

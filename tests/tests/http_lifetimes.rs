@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use event_core::{BufferEvent, Callbacks, Direction, LoopEnd, Timer};
 use event_http::{Request, Server};
-use tests::http::{PAGE, Web, Wire, block_that, each_simulated_web, each_socket_web, each_web};
-
-const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+use tests::http::{GET, PAGE, Web, Wire, block_that, each_simulated_web, each_socket_web, each_web};
 
 /// Does something when it is dropped.
 struct OnDrop<F: FnMut()>(F);
@@ -196,12 +194,7 @@ fn a_block_of_an_answer_may_free_the_server_when_it_is_dropped() {
         [(100, false), (3_000, false), (100_000, false), (100, true), (3_000, true), (100_000, true)]
     {
         each_web(|web| {
-            let kept = web.keep();
-            let client = web.client();
-            client.write(&GET.repeat(3));
-            web.bed.run_until(&mut web.base, || kept.borrow().len() == 3);
-            let mut requests = kept.take().into_iter();
-            let (first, second) = (requests.next().unwrap(), requests.next().unwrap());
+            let (client, [first, second, third]) = web.pipelined();
             let server = web.server.clone();
             let block = block_that(len, move || server.free());
             if ahead {
@@ -212,7 +205,6 @@ fn a_block_of_an_answer_may_free_the_server_when_it_is_dropped() {
                 let _ = second.send_reply(200, None, PAGE);
             }
             web.until(&client, |_, ended| ended);
-            let third = requests.next().unwrap();
             assert!(third.send_reply(200, None, PAGE).unwrap_err().is_server_gone());
             assert_eq!(web.server.connection_count(), 0);
             assert_eq!(web.base.dispatch().unwrap(), LoopEnd::Empty);
@@ -252,13 +244,7 @@ fn a_block_of_a_request_may_call_the_server_when_it_is_dropped() {
 #[test]
 fn a_request_dropped_by_a_block_of_another_answers_in_order() {
     each_web(|web| {
-        let kept = web.keep();
-        let client = web.client();
-        client.write(&GET.repeat(3));
-        web.bed.run_until(&mut web.base, || kept.borrow().len() == 3);
-        let mut requests = kept.take().into_iter();
-        let (first, second, third) =
-            (requests.next().unwrap(), requests.next().unwrap(), requests.next().unwrap());
+        let (client, [first, second, third]) = web.pipelined();
         // The second's turn comes while its own piece is being moved.
         let cell = Rc::new(RefCell::new(Some(first)));
         let reply = second.send_reply_start(200, None).unwrap();
@@ -445,18 +431,16 @@ fn real_connections_leave_nothing_open() {
 #[test]
 fn a_timer_may_answer_free_and_answer_again() {
     each_web(|web| {
-        let kept = web.keep();
-        let client = web.client();
-        client.write(&GET.repeat(2));
-        web.bed.run_until(&mut web.base, || kept.borrow().len() == 2);
+        let (client, [first, second]) = web.pipelined();
+        let mut requests = Some((first, second));
         let (server, results) = (web.server.clone(), Rc::new(RefCell::new(Vec::new())));
         let sink = results.clone();
         let timer = Timer::new(&web.base, move |_| {
-            let mut requests = kept.take().into_iter();
-            sink.borrow_mut().push(requests.next().unwrap().send_reply(200, None, PAGE).is_ok());
+            let (first, second) = requests.take().unwrap();
+            sink.borrow_mut().push(first.send_reply(200, None, PAGE).is_ok());
             server.free();
             server.free();
-            sink.borrow_mut().push(requests.next().unwrap().send_reply(200, None, PAGE).is_ok());
+            sink.borrow_mut().push(second.send_reply(200, None, PAGE).is_ok());
         })
         .unwrap();
         timer.add(Duration::ZERO).unwrap();
@@ -490,12 +474,7 @@ fn a_piece_whose_drop_writes_another_piece_leaves_whole_chunks() {
         [(50, false), (3_000, false), (100_000, false), (50, true), (3_000, true), (100_000, true)]
     {
         each_web(|web| {
-            let kept = web.keep();
-            let client = web.client();
-            client.write(&GET.repeat(2));
-            web.bed.run_until(&mut web.base, || kept.borrow().len() == 2);
-            let mut requests = kept.take().into_iter();
-            let (first, second) = (requests.next().unwrap(), requests.next().unwrap());
+            let (client, [first, second]) = web.pipelined();
             let mut first = Some(first);
             if !ahead {
                 first.take().unwrap().send_reply(200, None, "first").unwrap();

@@ -11,26 +11,7 @@ use std::time::Duration;
 
 use event_http::{BodyEvent, BodyReader, Deferred, Headers, Limits, Method, MethodSet, Reply, Request};
 use tests::http::{Client, Web, Wire};
-
-/// xorshift: seeds must not be zero.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 >> 5
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len() as u64) as usize]
-    }
-}
+use tests::random::Random;
 
 const GOOD: &[&str] = &[
     "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -64,19 +45,19 @@ const BITS: &[&str] = &[
     "\u{80}",
 ];
 
-fn bytes(random: &mut Random) -> Vec<u8> {
+fn bytes(random: &Random) -> Vec<u8> {
     let mut bytes: Vec<u8> = Vec::new();
-    for _ in 0..=random.below(4) {
+    for _ in 0..=random.draw(4) {
         bytes.extend_from_slice(random.pick(GOOD).as_bytes());
     }
-    match random.below(6) {
-        0 => bytes = (0..random.below(200)).map(|_| random.next() as u8).collect(),
+    match random.draw(6) {
+        0 => bytes = (0..random.draw(200)).map(|_| random.bits() as u8).collect(),
         1 | 2 => {
-            for _ in 0..=random.below(3) {
-                let at = random.below(bytes.len() as u64) as usize;
-                match random.below(4) {
-                    0 => bytes[at] = random.next() as u8,
-                    1 => drop(bytes.drain(at..(at + random.below(9) as usize).min(bytes.len()))),
+            for _ in 0..=random.draw(3) {
+                let at = random.draw(bytes.len() as u64) as usize;
+                match random.draw(4) {
+                    0 => bytes[at] = random.bits() as u8,
+                    1 => drop(bytes.drain(at..(at + random.draw(9) as usize).min(bytes.len()))),
                     2 => bytes.truncate(at + 1),
                     _ => {
                         let bit = random.pick(BITS).as_bytes();
@@ -105,8 +86,8 @@ struct Held {
     completed: Rc<Cell<u64>>,
 }
 
-fn answer(random: &mut Random, held: &mut Held, request: Request) {
-    match random.below(12) {
+fn answer(random: &Random, held: &mut Held, request: Request) {
+    match random.draw(12) {
         8 => {
             let _ = request.send_interim(103, &Headers::new());
             held.requests.push(request);
@@ -131,7 +112,7 @@ fn answer(random: &mut Random, held: &mut Held, request: Request) {
                 held.replies.push(reply);
             }
         }
-        3 => drop(request.send_reply(200, None, vec![b'x'; random.below(200_000) as usize])),
+        3 => drop(request.send_reply(200, None, vec![b'x'; random.draw(200_000) as usize])),
         4 => drop(request.send_error(404, None)),
         5 => panic!("a handler fails"),
         _ => drop(request.send_reply(200, None, "fine")),
@@ -148,7 +129,7 @@ fn tally(what: &'static str) {
 }
 
 /// Streams a body: its callback pauses, takes the request, fails, or answers.
-fn stream(random: &Rc<RefCell<Random>>, place: &Rc<RefCell<Held>>, request: Request, alive: Rc<()>) {
+fn stream(random: &Rc<Random>, place: &Rc<RefCell<Held>>, request: Request, alive: Rc<()>) {
     let (dice, kept) = (random.clone(), place.clone());
     let over = Cell::new(false);
     let reader = request.stream_body(500, move |body, event| {
@@ -161,7 +142,7 @@ fn stream(random: &Rc<RefCell<Random>>, place: &Rc<RefCell<Held>>, request: Requ
             _ => "failed",
         });
         over.set(!is_data);
-        let way = dice.borrow_mut().below(8);
+        let way = dice.draw(8);
         match way {
             0 if is_data => {
                 tally("pause");
@@ -182,7 +163,7 @@ fn stream(random: &Rc<RefCell<Random>>, place: &Rc<RefCell<Held>>, request: Requ
 }
 
 /// Has a server use what few servers do.
-fn enrich(web: &Web<'_>, seed: u64, random: &Rc<RefCell<Random>>, held: &Rc<RefCell<Held>>, alive: &Rc<()>) {
+fn enrich(web: &Web<'_>, seed: u64, random: &Rc<Random>, held: &Rc<RefCell<Held>>, alive: &Rc<()>) {
     let server = &web.server;
     if seed.is_multiple_of(3) {
         server.set_errorcb(|page| {
@@ -192,7 +173,7 @@ fn enrich(web: &Web<'_>, seed: u64, random: &Rc<RefCell<Random>>, held: &Rc<RefC
     }
     if seed % 4 == 1 {
         let dice = random.clone();
-        server.set_newreqcb(move |_| dice.borrow_mut().below(20) > 0);
+        server.set_newreqcb(move |_| dice.draw(20) > 0);
     }
     if seed % 3 == 1 {
         let mut limits = server.limits();
@@ -203,13 +184,13 @@ fn enrich(web: &Web<'_>, seed: u64, random: &Rc<RefCell<Random>>, held: &Rc<RefC
     if seed % 2 == 1 {
         let (dice, place, alive) = (random.clone(), held.clone(), alive.clone());
         server.set_header_cb(move |request| {
-            let way = dice.borrow_mut().below(6);
+            let way = dice.draw(6);
             if way < 3 {
                 return Some(request);
             }
             watch(&mut place.borrow_mut(), &request);
             match way {
-                3 => answer(&mut dice.borrow_mut(), &mut place.borrow_mut(), request),
+                3 => answer(&dice, &mut place.borrow_mut(), request),
                 _ => stream(&dice, &place, request, alive.clone()),
             }
             None
@@ -241,41 +222,37 @@ fn storm(bed: &tests::Bed, wire: Wire, seed: u64) {
     let sim = bed.sim().unwrap().clone();
     sim.set_cuts(seed.is_multiple_of(2));
     web.server.set_limits(Limits { max_body_bytes: Some(1_000), ..Limits::default() });
-    let random = Rc::new(RefCell::new(Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)));
+    let random = Rc::new(Random::new(seed));
     let held = Rc::new(RefCell::new(Held::default()));
     let (dice, place) = (random.clone(), held.clone());
     web.server.set_gencb(move |req: Request| {
         watch(&mut place.borrow_mut(), &req);
-        let mut dice = dice.borrow_mut();
-        answer(&mut dice, &mut place.borrow_mut(), req);
+        answer(&dice, &mut place.borrow_mut(), req);
     });
     let alive = Rc::new(());
     enrich(&web, seed, &random, &held, &alive);
     let mut clients: Vec<Client> = Vec::new();
     for _ in 0..tests::few_under_miri(300, 40) {
-        let what = random.borrow_mut().below(15);
+        let what = random.draw(15);
         match what {
             0 | 1 => clients.push(web.client()),
             2..=5 if !clients.is_empty() => {
-                let (index, data) = {
-                    let mut random = random.borrow_mut();
-                    (random.below(clients.len() as u64) as usize, bytes(&mut random))
-                };
+                let (index, data) = { (random.draw(clients.len() as u64) as usize, bytes(&random)) };
                 clients[index].write_some(&data);
             }
             6 if !clients.is_empty() => {
-                let index = random.borrow_mut().below(clients.len() as u64) as usize;
+                let index = random.draw(clients.len() as u64) as usize;
                 clients[index].finish();
             }
             7 if !clients.is_empty() => {
-                let index = random.borrow_mut().below(clients.len() as u64) as usize;
+                let index = random.draw(clients.len() as u64) as usize;
                 let client = clients.swap_remove(index);
-                if random.borrow_mut().below(2) == 0 { client.reset() } else { drop(client) }
+                if random.draw(2) == 0 { client.reset() } else { drop(client) }
             }
             8 => {
                 let request = held.borrow_mut().requests.pop();
                 if let Some(request) = request {
-                    let way = random.borrow_mut().below(3);
+                    let way = random.draw(3);
                     match way {
                         0 => drop(request),
                         1 => drop(request.send_reply(200, None, "late")),
@@ -289,7 +266,7 @@ fn storm(bed: &tests::Bed, wire: Wire, seed: u64) {
             9 => {
                 let reply = held.borrow_mut().replies.pop();
                 if let Some(reply) = reply {
-                    let way = random.borrow_mut().below(3);
+                    let way = random.draw(3);
                     match way {
                         0 => drop(reply),
                         1 => drop(reply.end()),
@@ -311,7 +288,7 @@ fn storm(bed: &tests::Bed, wire: Wire, seed: u64) {
             13 => {
                 let token = held.borrow_mut().tokens.pop();
                 if let Some(token) = token {
-                    let way = random.borrow_mut().below(4);
+                    let way = random.draw(4);
                     match way {
                         0 => drop(token),
                         1 => drop(token.send_reply(200, None, "from afar")),
@@ -332,7 +309,7 @@ fn storm(bed: &tests::Bed, wire: Wire, seed: u64) {
                 }
             }
             10 => {
-                let time = random.borrow_mut().below(9_000);
+                let time = random.draw(9_000);
                 bed.pass(&mut web.base, Duration::from_millis(time));
             }
             _ => clients.iter().for_each(Client::read),

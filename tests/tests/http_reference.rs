@@ -9,6 +9,7 @@ use std::rc::Rc;
 use event_core::LoopFlags;
 use event_http::{Limits, Request};
 use tests::http::{Web, Wire, answers};
+use tests::random::Random;
 use tests::reference::{Seen, decode};
 use tests::{Bed, each_seed};
 
@@ -16,36 +17,7 @@ use tests::{Bed, each_seed};
 const INPUTS: usize = 2_000;
 const FIRST_SEEDS: u64 = 3;
 
-/// xorshift: seeds must not be zero.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 >> 5
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-
-    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
-        from[self.below(from.len())]
-    }
-
-    /// Usually of the first, seldom of the second.
-    fn mostly<'a>(&mut self, good: &[&'a str], odd: &[&'a str]) -> &'a str {
-        if self.one_in(12) { self.pick(odd) } else { self.pick(good) }
-    }
-}
-
-fn request(random: &mut Random, out: &mut Vec<u8>) {
+fn request(random: &Random, out: &mut Vec<u8>) {
     if random.one_in(8) {
         out.extend_from_slice(b"\r\n");
     }
@@ -108,7 +80,7 @@ fn request(random: &mut Random, out: &mut Vec<u8>) {
     out.extend_from_slice(content.as_bytes());
 }
 
-fn chunks(random: &mut Random, body: &str, out: &mut String) {
+fn chunks(random: &Random, body: &str, out: &mut String) {
     let mut rest = body;
     while !rest.is_empty() {
         let (chunk, after) = rest.split_at(1 + random.below(rest.len()));
@@ -136,7 +108,7 @@ fn chunks(random: &mut Random, body: &str, out: &mut String) {
 }
 
 /// A few requests, every third input damaged somewhere.
-fn input(random: &mut Random) -> Vec<u8> {
+fn input(random: &Random) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..=random.below(3) {
         request(random, &mut bytes);
@@ -145,7 +117,7 @@ fn input(random: &mut Random) -> Vec<u8> {
         for _ in 0..=random.below(3) {
             let at = random.below(bytes.len());
             match random.below(4) {
-                0 => bytes[at] = random.next() as u8,
+                0 => bytes[at] = random.bits() as u8,
                 1 => drop(bytes.remove(at)),
                 2 => bytes.truncate(at + 1),
                 _ => bytes.insert(at, *b"\r\n :;0,\0/".get(random.below(9)).unwrap()),
@@ -189,9 +161,9 @@ fn compare(bed: &Bed, limits: &Limits, count: &mut Count) {
         sink.borrow_mut().push(run);
         req.send_reply(200, None, "fine")
     });
-    let mut random = Random(bed.seed().wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let random = Random::new(bed.seed());
     for _ in 0..if bed.seed() <= FIRST_SEEDS { INPUTS } else { INPUTS / 10 } {
-        let bytes = input(&mut random);
+        let bytes = input(&random);
         let expected = decode(&bytes, limits);
         let client = web.client();
         let mut rest = &bytes[..];

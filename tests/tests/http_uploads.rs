@@ -8,11 +8,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use event_http::{BodyEvent, BodyReader, Limits, Method, MethodSet, Request};
-use tests::http::{PAGE, Web, each_simulated_web, each_socket_web, each_web};
+use tests::http::{GET, PAGE, Web, each_simulated_web, each_socket_web, each_web};
 
 const HEAD: &str = "POST /up HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n";
 const CHUNKED: &str = "POST /up HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
-const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
 type Log = Rc<RefCell<Vec<String>>>;
 
@@ -41,6 +40,27 @@ fn log_body(log: &Log) -> impl FnMut(&BodyReader, BodyEvent) + use<> {
         BodyEvent::Failed(error) => log.borrow_mut().push(format!("failed {error}")),
         _ => unreachable!(),
     }
+}
+
+type Readers = Rc<RefCell<Vec<BodyReader>>>;
+
+/// A route whose bodies are logged and pause after each piece, and who may let them go on.
+fn pausing(web: &Web<'_>) -> (Log, Readers) {
+    let (log, readers) = (Log::default(), Readers::default());
+    let (sink, kept) = (log.clone(), readers.clone());
+    web.server
+        .route_early(all(), "/up", move |req| {
+            let mut inner = log_body(&sink);
+            let reader = req.stream_body(None, move |body, event| {
+                if matches!(event, BodyEvent::Data(_)) {
+                    body.pause();
+                }
+                inner(body, event);
+            });
+            kept.borrow_mut().push(reader);
+        })
+        .unwrap();
+    (log, readers)
 }
 
 /// A route whose bodies are logged.
@@ -116,21 +136,7 @@ fn a_body_of_any_size_is_streamed_in_bounded_memory() {
 #[test]
 fn a_paused_body_is_not_read_and_its_clock_stands_still() {
     each_socket_web(|web| {
-        let log = Log::default();
-        let readers: Rc<RefCell<Vec<BodyReader>>> = Rc::default();
-        let (sink, kept) = (log.clone(), readers.clone());
-        web.server
-            .route_early(all(), "/up", move |req| {
-                let mut inner = log_body(&sink);
-                let reader = req.stream_body(None, move |body, event| {
-                    if matches!(event, BodyEvent::Data(_)) {
-                        body.pause();
-                    }
-                    inner(body, event);
-                });
-                kept.borrow_mut().push(reader);
-            })
-            .unwrap();
+        let (_, readers) = pausing(web);
         let client = web.client();
         let len = 8 << 20;
         client.write(format!("PUT /up HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n").as_bytes());
@@ -140,7 +146,7 @@ fn a_paused_body_is_not_read_and_its_clock_stands_still() {
             sent += client.write_some(&block[..(len - sent).min(block.len())]);
             web.settle(&client);
         }
-        let received = |readers: &Rc<RefCell<Vec<BodyReader>>>| readers.borrow()[0].received();
+        let received = |readers: &Readers| readers.borrow()[0].received();
         assert!(received(&readers) <= 512 << 10 && sent < len, "{} {sent}", received(&readers));
         assert!(readers.borrow()[0].is_paused());
         if web.bed.sim().is_some() {
@@ -168,21 +174,7 @@ fn a_paused_body_is_not_read_and_its_clock_stands_still() {
 fn the_end_waits_for_a_paused_reader_and_so_do_requests_behind_it() {
     each_web(|web| {
         web.page();
-        let log = Log::default();
-        let readers: Rc<RefCell<Vec<BodyReader>>> = Rc::default();
-        let (sink, kept) = (log.clone(), readers.clone());
-        web.server
-            .route_early(all(), "/up", move |req| {
-                let mut inner = log_body(&sink);
-                let reader = req.stream_body(None, move |body, event| {
-                    if matches!(event, BodyEvent::Data(_)) {
-                        body.pause();
-                    }
-                    inner(body, event);
-                });
-                kept.borrow_mut().push(reader);
-            })
-            .unwrap();
+        let (log, readers) = pausing(web);
         let client = web.client();
         client.write(format!("{HEAD}0123456789{}", std::str::from_utf8(GET).unwrap()).as_bytes());
         assert_eq!(web.settle(&client), "");

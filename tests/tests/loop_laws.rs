@@ -9,15 +9,10 @@ use std::time::{Duration, Instant};
 
 use event_core::testing::{Call, Faults};
 use event_core::{Config, Event, EventBase, Features, LoopEnd, LoopFlags, Ready, Timer, What};
-use tests::{Log, each_backend, each_seed, must_panic, quiet_panic};
+use tests::events::named;
+use tests::{Log, each_backend};
 
 const MS: Duration = Duration::from_millis(1);
-
-/// An event of no fd that notes its name, for tests that activate by hand.
-fn noter(base: &EventBase, log: &Log<&'static str>, name: &'static str) -> Event {
-    let log = log.clone();
-    Event::new(base, -1, What::empty(), move |_, _| log.push(name)).unwrap()
-}
 
 #[test]
 fn a_loop_without_events_ends_at_once_as_empty() {
@@ -37,7 +32,7 @@ fn an_activation_that_is_taken_back_and_asked_for_anew_stands_behind_the_others(
     each_backend(|bed| {
         let mut base = bed.base();
         let log = Log::new();
-        let [a, b, c] = ["a", "b", "c"].map(|name| noter(&base, &log, name));
+        let [a, b, c] = ["a", "b", "c"].map(|name| named(&base, &log, name));
         for event in [&a, &b, &c] {
             event.activate(Ready::READ).unwrap();
         }
@@ -60,7 +55,7 @@ fn nothing_is_to_be_done_when_all_activations_are_taken_back() {
         let faults = Faults::new();
         let mut base = bed.base_with(&faults);
         let log = Log::new();
-        let event = noter(&base, &log, "called");
+        let event = named(&base, &log, "called");
         event.activate(Ready::READ).unwrap();
         event.del().unwrap();
         assert_eq!(base.next_deadline(), None);
@@ -110,7 +105,7 @@ fn loopexit_finishes_the_turn() {
             handle.loopexit(None).unwrap();
         })
         .unwrap();
-        let second = noter(&base, &log, "second");
+        let second = named(&base, &log, "second");
         first.activate(Ready::READ).unwrap();
         second.activate(Ready::READ).unwrap();
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Exit);
@@ -130,7 +125,7 @@ fn loopbreak_stops_after_the_running_callback_and_keeps_the_rest() {
             sink.push("first");
         })
         .unwrap();
-        let second = noter(&base, &log, "second");
+        let second = named(&base, &log, "second");
         first.activate(Ready::READ).unwrap();
         second.activate(Ready::READ).unwrap();
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Break);
@@ -175,7 +170,7 @@ fn loopbreak_before_the_loop_runs_ends_it_before_any_callback() {
     each_backend(|bed| {
         let mut base = bed.base();
         let log = Log::new();
-        let event = noter(&base, &log, "ran");
+        let event = named(&base, &log, "ran");
         event.activate(Ready::READ).unwrap();
         base.loopbreak().unwrap();
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Break);
@@ -249,7 +244,7 @@ fn once_runs_all_callbacks_of_its_turn() {
     each_backend(|bed| {
         let mut base = bed.base();
         let log = Log::new();
-        let events = [noter(&base, &log, "a"), noter(&base, &log, "b")];
+        let events = [named(&base, &log, "a"), named(&base, &log, "b")];
         events.iter().for_each(|event| event.activate(Ready::READ).unwrap());
         assert_eq!(base.run(LoopFlags::ONCE).unwrap(), LoopEnd::Once);
         assert_eq!(log.take(), ["a", "b"]);
@@ -261,7 +256,7 @@ fn nonblock_does_not_wait_and_says_once_while_something_is_pending() {
     each_backend(|bed| {
         let mut base = bed.base();
         let log = Log::new();
-        let timer = noter(&base, &log, "timer");
+        let timer = named(&base, &log, "timer");
         timer.add(Some(Duration::from_secs(3600))).unwrap();
         let start = Instant::now();
         assert_eq!(base.run(LoopFlags::NONBLOCK).unwrap(), LoopEnd::Once);
@@ -282,7 +277,7 @@ fn nonblock_goes_on_while_something_is_active() {
         let mut base = bed.base();
         base.priority_init(2).unwrap();
         let log = Log::new();
-        let (low, high) = (noter(&base, &log, "low"), noter(&base, &log, "high"));
+        let (low, high) = (named(&base, &log, "low"), named(&base, &log, "high"));
         high.set_priority(0).unwrap();
         low.set_priority(1).unwrap();
         low.activate(Ready::READ).unwrap();
@@ -309,14 +304,14 @@ fn the_loop_is_empty_when_only_background_events_are_left() {
         let mut base = bed.base();
         let log = Log::new();
         let (fd, _peer) = bed.fd();
-        let background = noter(&base, &log, "background");
+        let background = named(&base, &log, "background");
         background.add(Some(Duration::from_secs(3600))).unwrap();
         background.set_background(true).unwrap();
         let watching =
             Event::new(&base, fd.raw(), What::READ | What::PERSIST, |_, _| unreachable!()).unwrap();
         watching.set_background(true).unwrap();
         watching.add(None).unwrap();
-        let timer = noter(&base, &log, "timer");
+        let timer = named(&base, &log, "timer");
         timer.add(Some(MS)).unwrap();
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
         assert_eq!(log.take(), ["timer"]);
@@ -332,10 +327,10 @@ fn a_background_event_runs_like_any_other_while_the_loop_does() {
     each_backend(|bed| {
         let mut base = bed.base();
         let log = Log::new();
-        let background = noter(&base, &log, "background");
+        let background = named(&base, &log, "background");
         background.set_background(true).unwrap();
         background.add(Some(MS)).unwrap();
-        let timer = noter(&base, &log, "timer");
+        let timer = named(&base, &log, "timer");
         timer.add(Some(3 * MS)).unwrap();
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
         assert_eq!(log.take(), ["background", "timer"]);
@@ -385,239 +380,6 @@ fn the_cached_time_is_one_for_a_turn_until_it_is_updated() {
         assert_eq!(times[0], times[1]);
         assert!(times[2] >= times[1] + 4 * MS, "{times:?}");
         assert!(base.now() >= times[2] + 2 * MS, "outside of the loop the clock is read");
-    });
-}
-
-#[test]
-fn another_loop_can_drive_this_one() {
-    each_backend(|bed| {
-        let mut inner = bed.base();
-        let Some(poll_fd) = inner.poll_fd() else { return };
-        let log = Log::new();
-        let (fd, peer) = bed.fd();
-        let sink = log.clone();
-        let event = Event::new(&inner, fd.raw(), What::READ, move |_, ready| sink.push(ready)).unwrap();
-        event.add(None).unwrap();
-        assert_eq!(inner.next_deadline(), None);
-        let mut outer = bed.base();
-        let watch = Event::new(&outer, poll_fd, What::READ, |_, _| {}).unwrap();
-        watch.add(Some(Duration::from_secs(20))).unwrap();
-        assert_eq!(outer.run(LoopFlags::NONBLOCK).unwrap(), LoopEnd::Once);
-        assert!(watch.pending().contains(Ready::READ), "nothing to do yet");
-        peer.write_all(b"x");
-        assert_eq!(outer.dispatch().unwrap(), LoopEnd::Empty);
-        inner.run(LoopFlags::NONBLOCK).unwrap();
-        assert_eq!(log.take(), [Ready::READ]);
-        let timer = Timer::new(&inner, |_| {}).unwrap();
-        timer.add(Duration::from_secs(5)).unwrap();
-        assert_eq!(inner.next_deadline(), timer.deadline());
-        event.activate(Ready::READ).unwrap();
-        assert!(inner.next_deadline().unwrap() <= Instant::now(), "there is work");
-    });
-}
-
-#[test]
-fn a_failing_wait_comes_out_of_dispatch_and_costs_no_event() {
-    each_backend(|bed| {
-        let faults = Faults::new();
-        let mut base = bed.base_with(&faults);
-        let (fd, peer) = bed.fd();
-        peer.write_all(b"x");
-        let log = Log::new();
-        let sink = log.clone();
-        let event = Event::new(&base, fd.raw(), What::READ, move |_, ready| sink.push(ready)).unwrap();
-        event.add(None).unwrap();
-        faults.fail(Call::Wait, 1, libc::EBADF);
-        assert_eq!(base.dispatch().unwrap_err().raw_os_error(), Some(libc::EBADF));
-        assert!(!base.got_exit() && !base.got_break());
-        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
-        assert_eq!(log.take(), [Ready::READ]);
-    });
-}
-
-#[test]
-fn a_loop_with_nothing_ready_waits_once_for_its_timer() {
-    each_backend(|bed| {
-        let faults = Faults::new();
-        let mut base = bed.base_with(&faults);
-        let timer = Timer::new(&base, |_| {}).unwrap();
-        timer.add(Duration::from_micros(30_300)).unwrap();
-        base.dispatch().unwrap();
-        // Two if the kernel came back a moment early; never a busy loop of waits of no length.
-        assert!(faults.count(Call::Wait) <= 2, "{}", faults.count(Call::Wait));
-    });
-}
-
-#[test]
-fn the_wait_hook_is_called_round_every_wait_of_no_length_too() {
-    each_backend(|bed| {
-        let faults = Faults::new();
-        let mut base = bed.base_with(&faults);
-        let log = Log::new();
-        let (before, after) = (log.clone(), log.clone());
-        base.set_wait_hook(move || before.push("before"), move || after.push("after"));
-        let event = Event::new(&base, -1, What::empty(), |_, _| {}).unwrap();
-        event.activate(Ready::READ).unwrap();
-        base.run(LoopFlags::NONBLOCK).unwrap();
-        let timer = Timer::new(&base, |_| {}).unwrap();
-        timer.add(MS).unwrap();
-        base.dispatch().unwrap();
-        let waits = usize::try_from(faults.count(Call::Wait)).unwrap();
-        assert!(waits >= 2);
-        assert_eq!(log.take(), ["before", "after"].repeat(waits));
-    });
-}
-
-/// Runs `change` in the first wait hook of a loop that would otherwise sleep for an hour.
-fn in_the_hook(
-    bed: &tests::Bed,
-    change: impl FnOnce(&EventBase) -> Box<dyn FnOnce()>,
-) -> (LoopEnd, Duration) {
-    let mut base = bed.base();
-    let hour = Timer::new(&base, |_| panic!("slept for an hour")).unwrap();
-    hour.add(Duration::from_secs(3600)).unwrap();
-    hour.set_background(true).unwrap();
-    let holder = Event::new(&base, -1, What::empty(), |_, _| {}).unwrap();
-    holder.add(Some(Duration::from_secs(1800))).unwrap();
-    let change = RefCell::new(Some(change(&base)));
-    let release = holder.id();
-    let handle = base.handle();
-    base.set_wait_hook(
-        move || {
-            let change = change.borrow_mut().take();
-            if let Some(change) = change {
-                change();
-                handle.set_background(release, true).unwrap();
-            }
-        },
-        || {},
-    );
-    let start = base.now();
-    let end = base.dispatch().unwrap();
-    (end, base.now() - start)
-}
-
-#[test]
-fn what_the_wait_hook_changes_acts_on_the_wait_that_follows() {
-    each_backend(|bed| {
-        let soon = Duration::from_secs(10);
-        let log = Log::<&str>::new();
-        let (end, took) = in_the_hook(bed, |base| {
-            let timer = noter(base, &log, "timer");
-            Box::new(move || {
-                timer.add(Some(2 * MS)).unwrap();
-                timer.detach();
-            })
-        });
-        assert_eq!((end, log.take()), (LoopEnd::Empty, vec!["timer"]));
-        assert!(took >= 2 * MS && took < soon, "{took:?}");
-        let (end, took) = in_the_hook(bed, |base| {
-            let event = noter(base, &log, "activated");
-            Box::new(move || {
-                event.activate(Ready::READ).unwrap();
-                event.detach();
-            })
-        });
-        assert_eq!((end, log.take()), (LoopEnd::Empty, vec!["activated"]));
-        assert!(took < soon, "{took:?}");
-        let (fd, peer) = bed.fd();
-        peer.write_all(b"x");
-        let (end, took) = in_the_hook(bed, |base| {
-            let sink = log.clone();
-            let event = Event::new(base, fd.raw(), What::READ, move |_, _| sink.push("readable")).unwrap();
-            Box::new(move || {
-                event.add(None).unwrap();
-                event.detach();
-            })
-        });
-        assert_eq!((end, log.take()), (LoopEnd::Empty, vec!["readable"]));
-        assert!(took < soon, "{took:?}");
-        let (end, took) = in_the_hook(bed, |base| {
-            let handle = base.handle();
-            Box::new(move || handle.loopexit(None).unwrap())
-        });
-        assert_eq!(end, LoopEnd::Exit);
-        assert!(took < soon, "{took:?}");
-        let (end, took) = in_the_hook(bed, |base| {
-            let handle = base.handle();
-            Box::new(move || handle.loopbreak().unwrap())
-        });
-        assert_eq!(end, LoopEnd::Break);
-        assert!(took < soon, "{took:?}");
-        let (end, took) = in_the_hook(bed, |_| Box::new(|| {}));
-        assert_eq!(end, LoopEnd::Empty, "the last event was let go in the hook");
-        assert!(took < soon, "{took:?}");
-    });
-}
-
-#[test]
-fn taking_the_last_timer_away_during_the_wait_ends_the_loop() {
-    each_backend(|bed| {
-        let mut base = bed.base();
-        let timer = Event::new(&base, -1, What::empty(), |_, _| unreachable!()).unwrap();
-        timer.add(Some(Duration::from_secs(3600))).unwrap();
-        let (handle, id) = (base.handle(), timer.id());
-        base.set_wait_hook(move || handle.remove_timer(id).unwrap(), || {});
-        let start = base.now();
-        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
-        assert!(base.now() - start < Duration::from_secs(60));
-    });
-}
-
-#[test]
-fn the_time_that_the_wait_hook_takes_is_not_slept_again() {
-    each_seed(|bed| {
-        let mut base = bed.base();
-        let sim = bed.sim().unwrap().clone();
-        let fired = Log::new();
-        let (clock, sink) = (sim.clone(), fired.clone());
-        let timer = Timer::new(&base, move |_| sink.push(clock.elapsed())).unwrap();
-        timer.add(10 * MS).unwrap();
-        base.set_wait_hook(move || sim.advance(4 * MS), || {});
-        base.dispatch().unwrap();
-        assert_eq!(fired.take(), [10 * MS]);
-    });
-}
-
-#[test]
-fn what_is_changed_during_the_wait_acts_at_once() {
-    each_seed(|bed| {
-        let mut base = bed.base();
-        let sim = bed.sim().unwrap().clone();
-        let fired = Log::new();
-        let (clock, sink) = (sim.clone(), fired.clone());
-        let timer = Timer::new(&base, move |_| sink.push(clock.elapsed())).unwrap();
-        let id = timer.id();
-        let hour = Timer::new(&base, |_| panic!("slept for an hour")).unwrap();
-        hour.add(Duration::from_secs(3600)).unwrap();
-        let (handle, hour_id) = (base.handle(), hour.id());
-        sim.at(5 * MS, move || {
-            handle.add(id, Some(2 * MS)).unwrap();
-            handle.del(hour_id).unwrap();
-        });
-        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
-        assert_eq!(fired.take(), [7 * MS]);
-    });
-}
-
-#[test]
-fn a_panicking_wait_hook_loses_no_report() {
-    each_backend(|bed| {
-        let mut base = bed.base();
-        let (fd, peer) = bed.fd();
-        peer.write_all(b"x");
-        let log = Log::new();
-        let sink = log.clone();
-        let what = What::READ | What::ET | What::PERSIST;
-        let event = Event::new(&base, fd.raw(), what, move |_, ready| sink.push(ready)).unwrap();
-        event.add(None).unwrap();
-        base.set_wait_hook(|| {}, || quiet_panic("hook"));
-        must_panic("hook", || base.run(LoopFlags::NONBLOCK));
-        base.set_wait_hook(|| {}, || {});
-        base.run(LoopFlags::NONBLOCK).unwrap();
-        assert_eq!(log.take(), [Ready::READ]);
-        base.set_wait_hook(|| quiet_panic("hook"), || {});
-        must_panic("hook", || base.run(LoopFlags::NONBLOCK));
     });
 }
 

@@ -9,17 +9,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use event_core::{EventBase, EventCount, LoopEnd, Ready, Timer};
+use tests::random::Random;
 use tests::{Bed, Log, each_backend, each_seed, few_under_miri};
 
 const MS: Duration = Duration::from_millis(1);
-
-/// The same from run to run.
-fn numbers(mut state: u64) -> impl FnMut(u64) -> u64 {
-    move |bound| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 33) % bound
-    }
-}
 
 /// So many timers, each of which notes its number and what the loop's time is.
 fn crowd(base: &EventBase, count: usize) -> (Rc<Vec<Timer>>, Log<(usize, Duration)>) {
@@ -148,7 +141,8 @@ fn thousands_of_timers_fire_in_the_order_of_their_deadlines_and_of_arming() {
         let mut base = bed.base();
         const TIMERS: usize = few_under_miri(3_000, 60);
         let (timers, log) = crowd(&base, TIMERS);
-        let mut next = numbers(bed.seed());
+        let random = Random::new(bed.seed());
+        let next = |bound| random.draw(bound);
         let mut model: Vec<(Duration, usize)> = Vec::new();
         let start = base.elapsed();
         for step in 0..few_under_miri(8_000, 160) {
@@ -181,10 +175,10 @@ fn story(bed: &Bed, number: u64, counted: bool) -> Vec<String> {
     let (log, start) = (Log::new(), base.elapsed());
     let timers: Rc<RefCell<Vec<Timer>>> = Rc::default();
     let common = [base.common_timeout(3 * MS).unwrap(), base.common_timeout(7 * MS).unwrap()];
-    let next = Rc::new(RefCell::new(numbers(number)));
+    let random = Rc::new(Random::new(number));
     let left = Rc::new(Cell::new(0));
     for n in 0..40_usize {
-        let (log, all, next, left) = (log.clone(), timers.clone(), next.clone(), left.clone());
+        let (log, all, random, left) = (log.clone(), timers.clone(), random.clone(), left.clone());
         let timer = Timer::new(&base, move |timer| {
             let handle = timer.handle();
             log.push(format!("{n} at {:?}", handle.elapsed() - start));
@@ -192,7 +186,7 @@ fn story(bed: &Bed, number: u64, counted: bool) -> Vec<String> {
                 return;
             }
             left.set(left.get() - 1);
-            let mut next = next.borrow_mut();
+            let next = |bound| random.draw(bound);
             for _ in 0..80 {
                 let of = next(40) as usize;
                 let all = all.borrow();
@@ -216,7 +210,7 @@ fn story(bed: &Bed, number: u64, counted: bool) -> Vec<String> {
     }
     for round in 0..few_under_miri(60, 3) {
         left.set(5);
-        let n = next.borrow_mut()(40) as usize;
+        let n = random.below(40);
         {
             let timers = timers.borrow();
             timers[n % timers.len()].add(MS).unwrap();

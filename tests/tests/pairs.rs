@@ -84,9 +84,7 @@ fn draining_from_outside_lets_the_writer_go_on() {
         let mut base = bed.base();
         let (one, other) = BufferEvent::pair(&base).unwrap();
         other.set_watermark(Direction::READ, 0, Some(10));
-        let seen = Seen::new();
-        other.set_callbacks(Recorder::idle(&seen));
-        other.enable(Direction::READ).unwrap();
+        let seen = Recorder::idle_on(&other);
         one.write(vec![b'x'; 15]).unwrap();
         bed.settle(&mut base);
         assert_eq!(seen.take(), ["has 10"]);
@@ -161,9 +159,7 @@ fn dropping_an_end_that_was_never_started_is_the_others_end() {
     each_backend(|bed| {
         let mut base = bed.base();
         let (one, other) = BufferEvent::pair(&base).unwrap();
-        let seen = Seen::new();
-        other.set_callbacks(Recorder::new(&seen));
-        other.enable(Direction::READ).unwrap();
+        let seen = Recorder::on(&other);
         drop(one);
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
         assert_eq!(seen.take(), ["reading eof"]);
@@ -175,9 +171,7 @@ fn writing_to_an_end_that_is_gone_is_an_error_also_for_what_waited() {
     each_backend(|bed| {
         let mut base = bed.base();
         let (one, other) = BufferEvent::pair(&base).unwrap();
-        let seen = Seen::new();
-        one.set_callbacks(Recorder::patient(&seen));
-        one.enable(Direction::READ).unwrap();
+        let seen = Recorder::patient_on(&one);
         one.write("waits for a reader").unwrap();
         bed.settle(&mut base);
         other.free();
@@ -236,9 +230,7 @@ fn the_end_both_ways_waits_for_what_is_not_yet_delivered() {
     each_backend(|bed| {
         let mut base = bed.base();
         let (one, other) = BufferEvent::pair(&base).unwrap();
-        let seen = Seen::new();
-        other.set_callbacks(Recorder::patient(&seen));
-        other.enable(Direction::READ).unwrap();
+        let seen = Recorder::patient_on(&other);
         one.write("last").unwrap();
         one.shutdown_write();
         let (first, second) = (other.clone(), other.clone());
@@ -261,9 +253,7 @@ fn input_that_was_taken_before_its_callback_calls_nothing() {
     each_backend(|bed| {
         let mut base = bed.base();
         let (one, other) = BufferEvent::pair(&base).unwrap();
-        let seen = Seen::new();
-        other.set_callbacks(Recorder::idle(&seen));
-        other.enable(Direction::READ).unwrap();
+        let seen = Recorder::idle_on(&other);
         one.write("x").unwrap();
         while other.pending_input() == 0 {
             base.run(LoopFlags::NONBLOCK | LoopFlags::ONCE).unwrap();
@@ -324,9 +314,7 @@ fn timeouts_run_over_a_pair_as_over_a_socket() {
     each_seed(|bed| {
         let mut base = bed.base();
         let (one, other) = BufferEvent::pair(&base).unwrap();
-        let seen = Seen::new();
-        one.set_callbacks(Recorder::patient(&seen));
-        one.enable(Direction::READ).unwrap();
+        let seen = Recorder::patient_on(&one);
         one.set_timeouts(Some(15 * MS), Some(10 * MS));
         one.write("nobody reads this").unwrap();
         bed.pass(&mut base, 9 * MS);

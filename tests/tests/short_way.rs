@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use event_core::testing::{Peer, Sim};
 use event_core::{Direction, Event, EventCount, EventId, LoopFlags, LoopHandle, Ready, What};
+use tests::random::Random;
 use tests::{Log, each_backend, few_under_miri};
 
 const MS: Duration = Duration::from_millis(1);
@@ -28,7 +29,7 @@ const CALLBACKS: usize = few_under_miri(250, 40);
 struct Program {
     sim: Sim,
     handle: LoopHandle,
-    random: Cell<u64>,
+    random: Random,
     fds: Vec<i32>,
     peers: Vec<Peer>,
     events: RefCell<Vec<Option<Event>>>,
@@ -39,10 +40,7 @@ struct Program {
 
 impl Program {
     fn draw(&self, bound: u64) -> u64 {
-        let next =
-            self.random.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.random.set(next);
-        (next >> 33) % bound
+        self.random.draw(bound)
     }
 
     fn note(&self, text: String) {
@@ -142,7 +140,7 @@ fn run(sim_seed: u64, program_seed: u64, long: bool) -> Vec<String> {
     let program = Rc::new(Program {
         sim,
         handle: base.handle(),
-        random: Cell::new(program_seed),
+        random: Random::new(program_seed),
         fds,
         peers,
         events: RefCell::default(),

@@ -33,19 +33,12 @@ fn replace_in(sim: Option<&Sim>, stream: &BufferEvent) -> Peer {
     }
 }
 
-fn recorded(stream: &BufferEvent) -> Seen {
-    let seen = Seen::new();
-    stream.set_callbacks(Recorder::patient(&seen));
-    stream.enable(Direction::READ).unwrap();
-    seen
-}
-
 #[test]
 fn another_fd_takes_the_place_of_the_old_one_which_is_closed() {
     each_backend(|bed| {
         let mut base = bed.base();
         let (stream, old) = bed.stream(&base);
-        let seen = recorded(&stream);
+        let seen = Recorder::patient_on(&stream);
         old.write_all(b"before");
         bed.run_until(&mut base, || seen.len() == 1);
         let before = stream.fd();
@@ -93,7 +86,7 @@ fn the_end_and_the_errors_of_the_old_fd_are_not_the_new_ones() {
     each_backend(|bed| {
         let mut base = bed.base();
         let (stream, old) = bed.stream(&base);
-        let seen = recorded(&stream);
+        let seen = Recorder::patient_on(&stream);
         old.shutdown_write();
         bed.run_until(&mut base, || seen.len() == 1);
         assert_eq!(seen.take(), ["reading eof"]);
@@ -200,7 +193,7 @@ fn a_stream_without_an_fd_waits_for_one_and_holds_no_loop() {
     each_backend(|bed| {
         let mut base = bed.base();
         let stream = BufferEvent::without_fd(&base).unwrap();
-        let seen = recorded(&stream);
+        let seen = Recorder::patient_on(&stream);
         stream.write("waits").unwrap();
         assert!(!stream.try_flush().unwrap());
         assert_eq!((stream.max_to_read(), stream.max_to_write()), (0, 0));
@@ -244,7 +237,7 @@ fn timeouts_and_deadlines_go_on_with_the_new_fd() {
     each_backend(|bed| {
         let mut base = bed.base();
         let (stream, _old) = bed.stream(&base);
-        let seen = recorded(&stream);
+        let seen = Recorder::patient_on(&stream);
         stream.set_timeouts(Some(Duration::from_millis(30)), None);
         stream.set_deadline(Some(base.elapsed() + Duration::from_millis(60)));
         let new = replace(bed, &stream);
@@ -289,7 +282,7 @@ fn connecting_again_on_the_same_stream_starts_with_nothing_of_the_old_connection
         let listener = echo(&base);
         let address = listener.local_address().unwrap();
         let stream = BufferEvent::without_fd(&base).unwrap();
-        let seen = recorded(&stream);
+        let seen = Recorder::patient_on(&stream);
         for round in 0..3 {
             stream.write("ping").unwrap();
             stream.reconnect(&address).unwrap();
@@ -309,7 +302,7 @@ fn connecting_again_on_the_same_stream_starts_with_nothing_of_the_old_connection
         let gone = nobody.local_address().unwrap();
         nobody.free();
         let stream = BufferEvent::without_fd(&base).unwrap();
-        let seen = recorded(&stream);
+        let seen = Recorder::patient_on(&stream);
         stream.reconnect(&gone).unwrap();
         bed.run_until(&mut base, || !seen.is_empty());
         assert_eq!(seen.take(), ["error"]);
@@ -334,7 +327,7 @@ fn a_connect_that_cannot_even_be_tried_leaves_the_stream_as_it_is() {
     each_backend(|bed| {
         let mut base = bed.base();
         let (stream, peer) = bed.stream(&base);
-        let seen = recorded(&stream);
+        let seen = Recorder::patient_on(&stream);
         let nowhere = Address::Unix(Some("/nonexistent/socket".into()));
         assert!(stream.reconnect(&nowhere).is_err());
         peer.write_all(b"still here");
@@ -351,7 +344,7 @@ fn an_fd_that_the_backend_refuses_leaves_the_stream_without_one() {
         }
         let mut base = bed.base();
         let (stream, old) = bed.stream(&base);
-        let seen = recorded(&stream);
+        let seen = Recorder::patient_on(&stream);
         let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
         assert_eq!(stream.replace_fd(file).unwrap_err().raw_os_error(), Some(libc::EPERM));
         assert_eq!((stream.fd(), stream.is_freed()), (None, false));
@@ -374,7 +367,7 @@ fn a_close_by_a_reset_is_an_error_at_the_other_end_and_no_end() {
         })
         .unwrap();
         let client = BufferEvent::connect(&base, &listener.local_address().unwrap()).unwrap();
-        let seen = recorded(&client);
+        let seen = Recorder::patient_on(&client);
         bed.run_until(&mut base, || seen.len() >= 2 && client.error().is_some());
         bed.settle(&mut base);
         let all = seen.take();
@@ -392,7 +385,7 @@ fn a_reset_between_the_ends_of_a_pair_and_where_there_are_none() {
     each_backend(|bed| {
         let mut base = bed.base();
         let (one, other) = BufferEvent::pair(&base).unwrap();
-        let seen = recorded(&other);
+        let seen = Recorder::patient_on(&other);
         one.write("some").unwrap();
         bed.settle(&mut base);
         one.close_with_reset();
@@ -424,9 +417,7 @@ fn a_terminal_is_a_stream_each_way() {
         program.set_callbacks(tests::streams::Echo);
         program.enable(Direction::READ).unwrap();
         let user = BufferEvent::new(&base, pty.master).unwrap();
-        let seen = Seen::new();
-        user.set_callbacks(Recorder::patient(&seen));
-        user.enable(Direction::READ).unwrap();
+        let seen = Recorder::patient_on(&user);
         user.write("typed\n").unwrap();
         let end = Timer::new(&base, {
             let handle = base.handle();

@@ -47,9 +47,7 @@ fn the_ids_of_streams_and_listeners_are_not_for_the_calls_of_events() {
     each_backend(|bed| {
         let mut base = bed.base();
         let (stream, peer) = bed.stream(&base);
-        let seen = Seen::new();
-        stream.set_callbacks(Recorder::patient(&seen));
-        stream.enable(Direction::READ).unwrap();
+        let seen = Recorder::patient_on(&stream);
         stream.set_timeouts(Some(std::time::Duration::from_secs(3600)), None);
         let ids = ids(&base);
         assert_eq!(ids.len(), 1);
@@ -276,9 +274,7 @@ fn an_event_of_the_programs_own_is_told_in_the_next_turn_and_changes_nothing() {
     each_backend(|bed| {
         let mut base = bed.base();
         let (stream, peer) = bed.stream(&base);
-        let seen = Seen::new();
-        stream.set_callbacks(Recorder::patient(&seen));
-        stream.enable(Direction::READ).unwrap();
+        let seen = Recorder::patient_on(&stream);
         stream.trigger_event(StreamEvent::TIMEOUT | StreamEvent::READING).unwrap();
         stream.trigger_event(StreamEvent::CONNECTED).unwrap();
         assert!(seen.is_empty());

@@ -18,9 +18,7 @@ fn one_callback_for_new_data_and_none_for_what_was_left() {
     each_backend(|bed| {
         let mut base = bed.base();
         let (stream, peer) = bed.stream(&base);
-        let seen = Seen::new();
-        stream.set_callbacks(Recorder::idle(&seen));
-        stream.enable(Direction::READ).unwrap();
+        let seen = Recorder::idle_on(&stream);
         peer.write_all(b"abc");
         bed.settle(&mut base);
         assert_eq!(seen.take(), ["has 3"]);
@@ -194,9 +192,7 @@ fn a_graceful_close_sends_everything_first_and_reads_no_more() {
     each_backend(|bed| {
         let mut base = bed.base();
         let (stream, peer) = bed.tcp_stream(&base);
-        let seen = Seen::new();
-        stream.set_callbacks(Recorder::new(&seen));
-        stream.enable(Direction::READ).unwrap();
+        let seen = Recorder::on(&stream);
         stream.write(vec![b'x'; tests::few_under_miri(3, 1) << 20]).unwrap();
         stream.close_after_flush();
         stream.close_after_flush();
@@ -339,9 +335,7 @@ fn a_late_shutdown_after_the_peers_end_frees() {
     each_backend(|bed| {
         let mut base = bed.base();
         let (stream, peer) = bed.stream(&base);
-        let seen = Seen::new();
-        stream.set_callbacks(Recorder::patient(&seen));
-        stream.enable(Direction::READ).unwrap();
+        let seen = Recorder::patient_on(&stream);
         peer.shutdown_write();
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
         assert_eq!(seen.take(), ["reading eof"]);
@@ -468,9 +462,7 @@ fn no_timeout_comes_early_and_one_that_moves_nearer_counts_at_once() {
     each_seed(|bed| {
         let mut base = bed.base();
         let (stream, _peer) = bed.stream(&base);
-        let seen = Seen::new();
-        stream.set_callbacks(Recorder::patient(&seen));
-        stream.enable(Direction::READ).unwrap();
+        let seen = Recorder::patient_on(&stream);
         // Armed while idle.
         stream.set_timeouts(Some(50 * MS), None);
         bed.pass(&mut base, 20 * MS);

@@ -282,9 +282,7 @@ fn a_reset_in_the_middle_ends_both_sides_and_releases_what_waited() {
     each_backend(|bed| {
         let mut base = bed.base();
         let (stream, peer) = bed.tcp_stream(&base);
-        let seen = Seen::new();
-        stream.set_callbacks(Recorder::new(&seen));
-        stream.enable(Direction::READ).unwrap();
+        let seen = Recorder::on(&stream);
         let released = Rc::new(Cell::new(0));
         let count = released.clone();
         let _end = tests::streams::on_release(move |_| count.set(count.get() + 1));
@@ -343,9 +341,7 @@ fn a_simulated_pipe_is_a_stream_each_way() {
     let (reader, writer) = sim.pipe();
     let from = BufferEvent::from_borrowed_fd(&base, reader).unwrap();
     let to = BufferEvent::from_borrowed_fd(&base, writer).unwrap();
-    let seen = Seen::new();
-    from.set_callbacks(Recorder::new(&seen));
-    from.enable(Direction::READ).unwrap();
+    let seen = Recorder::on(&from);
     to.write("through").unwrap();
     to.close_after_flush();
     base.run(LoopFlags::ONCE).unwrap();

@@ -334,9 +334,7 @@ fn one_sender_does_not_hold_the_loop() {
         let mut base = bed.base();
         bed.sim().unwrap().set_send_buffer(1 << 20);
         let (stream, peer) = bed.stream(&base);
-        let seen = Seen::new();
-        stream.set_callbacks(Recorder::idle(&seen));
-        stream.enable(Direction::READ).unwrap();
+        let seen = Recorder::idle_on(&stream);
         peer.write_all(&vec![b'x'; 1 << 20]);
         base.run(LoopFlags::ONCE).unwrap();
         assert_eq!(seen.take(), [format!("has {}", 4 * 64 * 1024)], "four blocks a visit");

@@ -50,9 +50,7 @@ fn connected_comes_before_data_and_before_what_was_written_first_leaves() {
             let listener = echo_listener(&base, unix);
             let address = listener.local_address().unwrap();
             let stream = BufferEvent::connect(&base, &address).unwrap();
-            let seen = Seen::new();
-            stream.set_callbacks(Recorder::new(&seen));
-            stream.enable(Direction::READ).unwrap();
+            let seen = Recorder::on(&stream);
             stream.write("early").unwrap();
             assert_eq!((seen.len(), stream.pending_output()), (0, 5), "nothing happens inside the call");
             let (end, sink) = (stream.clone(), seen.clone());
@@ -121,9 +119,7 @@ fn what_waits_in_the_backlog_of_a_listener_that_closes_is_told_of_an_error() {
         let listener =
             ListenerOptions::new().disabled(true).bind(&base, local(), |_, _| unreachable!()).unwrap();
         let stream = BufferEvent::connect(&base, &listener.local_address().unwrap()).unwrap();
-        let seen = Seen::new();
-        stream.set_callbacks(Recorder::new(&seen));
-        stream.enable(Direction::READ).unwrap();
+        let seen = Recorder::on(&stream);
         bed.run_until(&mut base, || !seen.is_empty());
         listener.free();
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
@@ -153,9 +149,7 @@ fn data_that_arrived_before_the_end_is_delivered_before_the_event() {
     each_backend(|bed| {
         let mut base = bed.base();
         let (stream, peer) = bed.tcp_stream(&base);
-        let seen = Seen::new();
-        stream.set_callbacks(Recorder::new(&seen));
-        stream.enable(Direction::READ).unwrap();
+        let seen = Recorder::on(&stream);
         peer.write_all(b"last words");
         peer.shutdown_write();
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
@@ -169,9 +163,7 @@ fn data_that_arrived_before_a_reset_is_delivered_before_the_error() {
     each_seed(|bed| {
         let mut base = bed.base();
         let (stream, peer) = bed.stream(&base);
-        let seen = Seen::new();
-        stream.set_callbacks(Recorder::new(&seen));
-        stream.enable(Direction::READ).unwrap();
+        let seen = Recorder::on(&stream);
         peer.write_all(b"cut");
         peer.reset();
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
@@ -208,9 +200,7 @@ fn a_reset_is_told_also_while_nothing_is_read() {
     each_backend(|bed| {
         let mut base = bed.base();
         let (stream, peer) = bed.tcp_stream(&base);
-        let seen = Seen::new();
-        stream.set_callbacks(Recorder::new(&seen));
-        stream.enable(Direction::READ).unwrap();
+        let seen = Recorder::on(&stream);
         bed.settle(&mut base);
         stream.disable(Direction::READ);
         peer.reset();
@@ -225,9 +215,7 @@ fn the_peers_end_leaves_writing_possible() {
     each_backend(|bed| {
         let mut base = bed.base();
         let (stream, peer) = bed.tcp_stream(&base);
-        let seen = Seen::new();
-        stream.set_callbacks(Recorder::patient(&seen));
-        stream.enable(Direction::READ).unwrap();
+        let seen = Recorder::patient_on(&stream);
         peer.write_all(b"question");
         peer.shutdown_write();
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty, "neither reading nor unsent output");
@@ -246,9 +234,7 @@ fn our_end_leaves_reading_possible_and_the_end_both_ways_frees() {
     each_backend(|bed| {
         let mut base = bed.base();
         let (stream, peer) = bed.tcp_stream(&base);
-        let seen = Seen::new();
-        stream.set_callbacks(Recorder::patient(&seen));
-        stream.enable(Direction::READ).unwrap();
+        let seen = Recorder::patient_on(&stream);
         stream.write("question").unwrap();
         stream.shutdown_write();
         let got = RefCell::new((Vec::new(), false));

@@ -311,14 +311,15 @@ impl LoopHandle {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
+pub(super) mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
     use crate::slots::Key;
 
+    /// Counts the wakes.
     #[derive(Default)]
-    struct Counting(AtomicUsize);
+    pub(in crate::remote) struct Counting(pub(in crate::remote) AtomicUsize);
 
     impl Wake for Counting {
         fn wake(&self) {

@@ -246,23 +246,12 @@ impl LoopHandle {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::Ordering;
 
     use super::*;
     use crate::few::few_under_miri;
+    use crate::remote::inbox::tests::Counting;
     use crate::slots::Key;
-    use crate::sys::Wake;
-
-    #[derive(Default)]
-    struct Counting(AtomicUsize);
-
-    impl Wake for Counting {
-        fn wake(&self) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-
-        fn clear(&self) {}
-    }
 
     #[test]
     fn a_batch_is_one_wake_and_one_request_to_look() {
