@@ -102,11 +102,13 @@ fn the_end_and_the_errors_of_the_old_fd_are_not_the_new_ones() {
     });
 }
 
+type Replace = Box<dyn FnOnce(&BufferEvent)>;
+
 /// Gives its stream another fd in one of its callbacks, the first time it gets there.
 struct Replacer {
     seen: Seen,
     in_write: bool,
-    replace: Option<Box<dyn FnOnce(&BufferEvent)>>,
+    replace: Option<Replace>,
 }
 
 impl Replacer {
