@@ -98,7 +98,7 @@ pub mod testing;
 mod threads;
 mod watcher;
 
-pub use address::{Address, ToAddress};
+pub use address::{Address, Target, ToAddress};
 pub use base::EventBase;
 pub use buffer::{Buffer, Eol, FileSegment};
 pub use bufferevent::{
@@ -107,7 +107,7 @@ pub use bufferevent::{
 pub use bytes::Bytes;
 pub use common_timeout::CommonTimeout;
 pub use config::Config;
-pub use error::Error;
+pub use error::{ConnectError, ConnectPhase, Error};
 pub use event::{Event, Signal, Timer};
 pub use interest::{Features, Ready, What};
 pub use listener::{Accepted, InheritedSocket, Listener, ListenerOptions, ListenerStats, listen_fds};
