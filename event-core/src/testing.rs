@@ -36,7 +36,7 @@ use crate::error::Error;
 use crate::reactor::LoopHandle;
 use crate::sys::{Address, By, ListenOptions, ObjId, Sys, World};
 
-pub use crate::sys::{Call, Calls};
+pub use crate::sys::{Call, Calls, Reach};
 pub use faults::Faults;
 pub use peer::{Peer, PeerListener};
 pub use script::{Script, SimFd};
@@ -332,6 +332,12 @@ impl Sim {
             let id = state.file_of(fd)?;
             state.set_latency(id, latency)
         })
+    }
+
+    /// Says what becomes of every connect to this IP address and port from now on, whoever listens there; with `None`
+    /// it is as usual.
+    pub fn set_reach(&self, address: &Address, reach: Option<Reach>) {
+        self.world.with(|state| state.set_reach(address, reach));
     }
 
     /// Sets the limit on open files, which is on the number and not on the count: 1024 at first.
