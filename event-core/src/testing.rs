@@ -21,6 +21,7 @@
 
 mod faults;
 mod peer;
+mod resolver;
 mod script;
 
 use std::fmt;
@@ -39,6 +40,7 @@ use crate::sys::{Address, By, ListenOptions, ObjId, Sys, World};
 pub use crate::sys::{Call, Calls, Reach};
 pub use faults::Faults;
 pub use peer::{Peer, PeerListener};
+pub use resolver::ScriptedResolver;
 pub use script::{Script, SimFd};
 
 /// A simulated world: its files, its clock and all that is yet to happen in it.

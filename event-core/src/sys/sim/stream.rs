@@ -111,7 +111,9 @@ impl Stream {
                 report.set(Report::WRITE, self.has_room());
             }
             Kind::Tcp | Kind::Unix if self.phase == Phase::Connecting => {}
-            Kind::Tcp | Kind::Unix if self.phase == Phase::Unconnected => report = Report::WRITE | Report::HUP,
+            Kind::Tcp | Kind::Unix if self.phase == Phase::Unconnected => {
+                report = Report::WRITE | Report::HUP
+            }
             Kind::Tcp | Kind::Unix => {
                 let hung_up = self.phase == Phase::Closed || (self.read_shut && self.write_shut);
                 report.set(Report::ERR, self.error.is_some());
