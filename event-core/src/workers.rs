@@ -241,7 +241,7 @@ impl<T, O> Drop for Ticket<T, O> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use std::sync::mpsc;
     use std::sync::mpsc::Receiver;
