@@ -17,13 +17,10 @@ use crate::workers::Workers;
 pub enum Family {
     /// Both families.
     #[default]
-    #[doc(alias = "AF_UNSPEC")]
     Any,
     /// IPv4.
-    #[doc(alias = "AF_INET")]
     V4,
     /// IPv6.
-    #[doc(alias = "AF_INET6")]
     V6,
 }
 
@@ -89,7 +86,6 @@ pub trait Resolver {
     ///
     /// The result is dropped when nobody waits for the answer any more, because it is whole or because the stream was
     /// freed: its `Drop` calls off what is still under way.
-    #[doc(alias = "evdns_getaddrinfo")]
     fn resolve(&self, query: &Query, answer: Answer) -> Box<dyn Any>;
 }
 

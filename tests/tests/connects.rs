@@ -1024,3 +1024,29 @@ fn the_loop_has_a_resolver_of_its_own_that_may_be_replaced() {
         assert!(matches!(handle.set_resolver(ScriptedResolver::new(&handle)), Err(Error::LoopGone)));
     });
 }
+
+#[test]
+fn a_hundred_look_ups_stand_a_change_of_resolver_and_half_are_freed() {
+    each_seed(|bed| {
+        let mut base = bed.base();
+        let (first, second) = (ScriptedResolver::new(&base), ScriptedResolver::new(&base));
+        first.answer("many.test", 3 * MS, Family::Any, &["127.0.0.1"]);
+        base.set_resolver(first.clone()).unwrap();
+        let seen = Seen::new();
+        let streams: Vec<BufferEvent> = (0..100)
+            .map(|_| {
+                let stream = BufferEvent::connect_hostname(&base, "many.test", 80).unwrap();
+                stream.set_callbacks(Recorder::new(&seen));
+                stream
+            })
+            .collect();
+        base.run(event_core::LoopFlags::NONBLOCK).unwrap();
+        assert_eq!(first.open(), 100);
+        base.set_resolver(second.clone()).unwrap();
+        streams.iter().step_by(2).for_each(BufferEvent::free);
+        assert_eq!((first.open(), first.called_off()), (50, 50));
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert_eq!(seen.take(), ["error"; 50], "each is told once");
+        assert_eq!((first.open(), first.called_off(), second.queries().len()), (0, 50, 0));
+    });
+}

@@ -76,7 +76,6 @@ impl Connect {
 
     /// Tries addresses of this family alone. Both at first.
     #[doc(alias = "bufferevent_socket_connect_hostname_hints")]
-    #[doc(alias = "evhttp_connection_set_family")]
     pub fn family(mut self, family: Family) -> Connect {
         self.how.family = family;
         self
@@ -84,8 +83,6 @@ impl Connect {
 
     /// Connects from this address of the machine; a port of 0 is any. Addresses of the other family are not tried, and
     /// paths have no source.
-    #[doc(alias = "evhttp_connection_set_local_address")]
-    #[doc(alias = "evhttp_connection_set_local_port")]
     pub fn source(mut self, source: impl Into<SocketAddr>) -> Connect {
         self.how.source = Some(source.into());
         self
@@ -106,7 +103,6 @@ impl Connect {
 
     /// Sets how long all of it may take, from `start` on; then it fails with ETIMEDOUT. 60 s at first; `None` is as long
     /// as it takes.
-    #[doc(alias = "evhttp_connection_set_connect_timeout_tv")]
     pub fn deadline(mut self, after: Option<Duration>) -> Connect {
         self.how.deadline = after;
         self
