@@ -23,6 +23,12 @@ use crate::sys::Address;
 
 pub(super) type Hook = Box<dyn FnMut(&NewSocket<'_>) -> io::Result<()>>;
 
+/// A name that nobody was asked for yet, and who is to be asked if it is not the loop's resolver.
+type Question = (Query, Option<Rc<dyn Resolver>>);
+
+/// What a resolver wants dropped when nobody waits any more, and the resolver, which has to last as long.
+type Lookup = (Box<dyn Any>, Rc<dyn Resolver>);
+
 /// What was said of how to connect.
 pub(super) struct How {
     pub(super) family: Family,
@@ -80,11 +86,9 @@ pub(super) struct Connecting {
     family: Family,
     source: Option<SocketAddr>,
     hook: Cell<Option<Hook>>,
-    /// A name that nobody was asked for yet, and who is to be asked if it is not the loop's resolver.
-    query: Cell<Option<(Query, Option<Rc<dyn Resolver>>)>>,
+    query: Cell<Option<Question>>,
     parts: RefCell<Option<Rc<Parts>>>,
-    /// What the resolver wants dropped when nobody waits any more; and the resolver, which has to last as long.
-    lookup: Cell<Option<(Box<dyn Any>, Rc<dyn Resolver>)>>,
+    lookup: Cell<Option<Lookup>>,
     race: RefCell<Race>,
     /// The sockets that race, the oldest first.
     attempts: RefCell<Vec<Rc<Attempt>>>,
@@ -109,8 +113,8 @@ struct Attempt {
 #[must_use]
 pub(super) struct Remains {
     _hook: Option<Hook>,
-    _query: Option<(Query, Option<Rc<dyn Resolver>>)>,
-    _lookup: Option<(Box<dyn Any>, Rc<dyn Resolver>)>,
+    _query: Option<Question>,
+    _lookup: Option<Lookup>,
     _parts: Option<Vec<Part>>,
     _failures: Failures,
 }

@@ -21,9 +21,12 @@ enum Said {
     Text(String),
 }
 
+/// An answer, and when it comes.
+type Reply = (Duration, Family, Said);
+
 #[derive(Default)]
 struct Script {
-    names: RefCell<HashMap<String, Vec<(Duration, Family, Said)>>>,
+    names: RefCell<HashMap<String, Vec<Reply>>>,
     asked: RefCell<Vec<Query>>,
     called_off: Cell<usize>,
     open: Cell<usize>,
