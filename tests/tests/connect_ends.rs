@@ -228,6 +228,7 @@ fn an_error_of_the_programs_own_is_told_and_dropped_with_nothing_held() {
     each_seed(|bed| {
         // The first error goes when the second comes: in the hook's step, or in that of an answer.
         for resolves in [false, true] {
+            let hooks = Rc::new(Cell::new(0));
             let mut stage = stage(bed);
             let mark = Arc::new(());
             let own = {
@@ -242,13 +243,19 @@ fn an_error_of_the_programs_own_is_told_and_dropped_with_nothing_held() {
                 });
                 stage.connect("own.test:80").resolver(resolver)
             } else {
-                stage.resolver.answer("own.test", Duration::ZERO, Family::Any, &["192.0.2.1", "192.0.2.2"]);
-                stage.connect("own.test:80").on_socket(move |_| Err(own(io::ErrorKind::Other)))
+                let hosts = ["192.0.2.1", "192.0.2.2", "192.0.2.3"];
+                stage.resolver.answer("own.test", Duration::ZERO, Family::Any, &hosts);
+                let count = hooks.clone();
+                stage.connect("own.test:80").on_socket(move |_| {
+                    count.set(count.get() + 1);
+                    Err(own(io::ErrorKind::Other))
+                })
             };
             let stream = stage.start(connect);
             STREAM.replace(Some(stream.clone()));
             stage.run();
             assert!(stream.is_freed() && stage.seen.is_empty());
+            assert_eq!(hooks.get(), if resolves { 0 } else { 2 }, "the third has nobody any more");
             drop(stream);
             assert_eq!(Arc::strong_count(&mark), 1);
         }
