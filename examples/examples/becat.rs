@@ -5,13 +5,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::exit;
 use std::rc::Rc;
 use std::time::Duration;
 
-use event_core::{Address, Error, EventBase, Listener, ListenerOptions, LoopHandle, Target};
-use event_core::{BufferEvent, Callbacks, Config, Connect, Direction, Features, StreamEvent, ToAddress};
+use event_core::{BufferEvent, Callbacks, Config, Connect, Direction, Features, StreamEvent};
+use event_core::{Error, EventBase, Listener, ListenerOptions, LoopHandle};
 use examples::reason;
 use socket2::{SockRef, TcpKeepalive};
 
@@ -266,12 +267,10 @@ fn connect(handle: &LoopHandle, cat: &Rc<Cat>, address: (String, u16)) -> Result
     let port = cat.options.local_port.unwrap_or(0);
     if cat.options.source.is_some() || port != 0 {
         let source = cat.options.source.as_deref().unwrap_or("0.0.0.0");
-        connect = match (source, port).to_target()? {
-            Target::Addresses(addresses) if let [Address::Ip(source)] = addresses[..] => {
-                connect.source(source)
-            }
-            _ => return Err(Error::Invalid("the local address is not a number")),
+        let Ok(source) = source.parse::<IpAddr>() else {
+            return Err(Error::Invalid("the local address is not a number"));
         };
+        connect = connect.source((source, port));
     }
     cat.adopt(&connect.start(handle)?)
 }
