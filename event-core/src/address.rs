@@ -145,7 +145,44 @@ impl From<SocketAddr> for Address {
     }
 }
 
-/// What can be listened on: an [`Address`], its text, a name with a port, a path.
+/// Addresses that are known, or a name that has to be looked up: what [`ToAddress::to_target`] makes of its text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Target {
+    /// The addresses, in the order in which they are tried.
+    Addresses(Vec<Address>),
+    /// The name of a host, never empty and no number, and a port.
+    Name(String, u16),
+}
+
+impl Target {
+    /// The target of a host, which may be a number and, if that is an IPv6 address, stand in brackets.
+    fn of_host(host: &str, port: u16) -> Result<Target, Error> {
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        if host.is_empty() {
+            return Err(Error::Invalid("there is no host: 0.0.0.0 or [::] is every address of this machine"));
+        }
+        // With a scope it is read as a whole address only.
+        let number = host.parse().map(|ip| SocketAddr::new(ip, port));
+        match number.or_else(|_| format!("[{host}]:{port}").parse()) {
+            Ok(ip) => Ok(Target::Addresses(vec![Address::Ip(ip)])),
+            Err(_) => Ok(Target::Name(host.to_owned(), port)),
+        }
+    }
+
+    /// Looks the name up, if it is one, before this returns.
+    fn look_up(self) -> Result<Vec<Address>, Error> {
+        match self {
+            Target::Addresses(addresses) => Ok(addresses),
+            // For the resolver an IPv6 address with the name of its interface is a name, too.
+            Target::Name(host, port) => {
+                Ok((host.as_str(), port).to_socket_addrs()?.map(Address::Ip).collect())
+            }
+        }
+    }
+}
+
+/// What can be listened on or connected to: an [`Address`], its text, a name with a port, a path.
 ///
 /// | of | such as |
 /// |---|---|
@@ -159,11 +196,24 @@ pub trait ToAddress {
     /// # Errors
     /// - `Error::Invalid` if it is no address; `Error::Io` if a name is not known.
     fn to_addresses(&self) -> Result<Vec<Address>, Error>;
+
+    /// The same with nothing looked up: a name stays a name. Where this is not written it is what
+    /// [`to_addresses`](Self::to_addresses) gives.
+    ///
+    /// # Errors
+    /// - `Error::Invalid` if it is no address.
+    fn to_target(&self) -> Result<Target, Error> {
+        self.to_addresses().map(Target::Addresses)
+    }
 }
 
 impl<T: ToAddress + ?Sized> ToAddress for &T {
     fn to_addresses(&self) -> Result<Vec<Address>, Error> {
         T::to_addresses(self)
+    }
+
+    fn to_target(&self) -> Result<Target, Error> {
+        T::to_target(self)
     }
 }
 
@@ -173,19 +223,39 @@ impl ToAddress for Address {
     }
 }
 
-impl ToAddress for str {
-    fn to_addresses(&self) -> Result<Vec<Address>, Error> {
-        if self.starts_with(UNIX) {
-            return Ok(vec![self.parse()?]);
+/// Of what may be a name: looked up at once, or not at all.
+macro_rules! names {
+    ($(($type:ty, $target:expr)),+) => {$(
+        impl ToAddress for $type {
+            fn to_addresses(&self) -> Result<Vec<Address>, Error> {
+                self.to_target()?.look_up()
+            }
+
+            fn to_target(&self) -> Result<Target, Error> {
+                let target: fn(&$type) -> Result<Target, Error> = $target;
+                target(self)
+            }
         }
-        if let Ok(ip) = self.parse() {
-            return Ok(vec![Address::Ip(ip)]);
-        }
-        let parts = host_and_port(self);
-        parts
-            .ok_or(Error::Invalid("an address is IP:PORT, [IPv6]:PORT, NAME:PORT or unix:PATH"))?
-            .to_addresses()
+    )+};
+}
+
+names!(
+    (str, of_text),
+    (String, |text| of_text(text)),
+    ((&str, u16), |pair| Target::of_host(pair.0, pair.1)),
+    ((String, u16), |pair| Target::of_host(&pair.0, pair.1))
+);
+
+fn of_text(text: &str) -> Result<Target, Error> {
+    if text.starts_with(UNIX) {
+        return Ok(Target::Addresses(vec![text.parse()?]));
     }
+    if let Ok(ip) = text.parse() {
+        return Ok(Target::Addresses(vec![Address::Ip(ip)]));
+    }
+    let (host, port) = host_and_port(text)
+        .ok_or(Error::Invalid("an address is IP:PORT, [IPv6]:PORT, NAME:PORT or unix:PATH"))?;
+    Target::of_host(host, port)
 }
 
 fn host_and_port(text: &str) -> Option<(&str, u16)> {
@@ -197,27 +267,6 @@ fn host_and_port(text: &str) -> Option<(&str, u16)> {
     match six {
         Some(six) => six.contains(':').then_some((six, port)),
         None => (!host.contains([':', '[', ']'])).then_some((host, port)),
-    }
-}
-
-impl ToAddress for String {
-    fn to_addresses(&self) -> Result<Vec<Address>, Error> {
-        self.as_str().to_addresses()
-    }
-}
-
-impl ToAddress for (&str, u16) {
-    fn to_addresses(&self) -> Result<Vec<Address>, Error> {
-        if self.0.is_empty() {
-            return Err(Error::Invalid("there is no host: 0.0.0.0 or [::] is every address of this machine"));
-        }
-        Ok(self.to_socket_addrs()?.map(Address::Ip).collect())
-    }
-}
-
-impl ToAddress for (String, u16) {
-    fn to_addresses(&self) -> Result<Vec<Address>, Error> {
-        (self.0.as_str(), self.1).to_addresses()
     }
 }
 
@@ -445,6 +494,21 @@ mod tests {
         assert_eq!(Path::new("").to_addresses().unwrap(), [Address::Unix(None)]);
         let by_hand = Address::Unix(Some(PathBuf::new()));
         assert_eq!((by_hand.to_string(), by_hand.path()), ("unix:".to_owned(), None));
+    }
+
+    #[test]
+    fn a_target_is_a_number_or_a_name_and_nothing_is_looked_up() {
+        let number = |text: &str| Target::Addresses(vec![text.parse().unwrap()]);
+        assert_eq!("10.0.0.1:80".to_target().unwrap(), number("10.0.0.1:80"));
+        assert_eq!(("[::1]", 80).to_target().unwrap(), number("[::1]:80"));
+        assert_eq!(("::1", 80).to_target().unwrap(), number("[::1]:80"));
+        assert_eq!(("fe80::1%3", 80).to_target().unwrap(), number("[fe80::1%3]:80"));
+        assert_eq!("unix:/a".to_target().unwrap(), number("unix:/a"));
+        assert_eq!((Ipv4Addr::LOCALHOST, 80).to_target().unwrap(), number("127.0.0.1:80"));
+        let name = |host: &str| Target::Name(host.to_owned(), 80);
+        assert_eq!("no.such.host.invalid:80".to_target().unwrap(), name("no.such.host.invalid"));
+        assert_eq!(("fe80::1%eth0".to_owned(), 80).to_target().unwrap(), name("fe80::1%eth0"));
+        assert!(matches!(("[]", 80).to_target(), Err(Error::Invalid(_))));
     }
 
     #[test]

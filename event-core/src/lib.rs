@@ -48,6 +48,7 @@
 //! | get a signal as a callback | [`Signal`] |
 //! | accept connections | [`Listener`]; with [`ListenerOptions`]; on what systemd has opened: [`listen_fds`] |
 //! | say where to listen or to connect | [`Address`], [`ToAddress`] |
+//! | connect by name, with deadlines | [`BufferEvent::connect_hostname`], [`Connect`]; another [`Resolver`] |
 //! | read and write a stream with buffers | [`BufferEvent`] with [`Callbacks`], and [`Buffer`] |
 //! | send messages to the loop from other threads | [`LoopHandle::mailbox`], [`Remote`] |
 //! | test without sockets and real time | [`testing::Sim`] |
@@ -90,6 +91,7 @@ mod owned;
 mod queue;
 mod reactor;
 mod remote;
+mod resolver;
 mod slots;
 mod stats;
 mod sys;
@@ -97,22 +99,25 @@ pub mod testing;
 #[cfg(any(test, doctest))]
 mod threads;
 mod watcher;
+mod workers;
 
-pub use address::{Address, ToAddress};
+pub use address::{Address, Target, ToAddress};
 pub use base::EventBase;
 pub use buffer::{Buffer, Eol, FileSegment};
 pub use bufferevent::{
-    BufferChange, BufferEvent, BufferGuard, Callbacks, Direction, Scoped, Spliced, StreamEvent, Transport,
+    BufferChange, BufferEvent, BufferGuard, Callbacks, Connect, Direction, NewSocket, Scoped, Spliced,
+    StreamEvent, Transport,
 };
 pub use bytes::Bytes;
 pub use common_timeout::CommonTimeout;
 pub use config::Config;
-pub use error::Error;
+pub use error::{ConnectError, ConnectPhase, Error};
 pub use event::{Event, Signal, Timer};
 pub use interest::{Features, Ready, What};
 pub use listener::{Accepted, InheritedSocket, Listener, ListenerOptions, ListenerStats, listen_fds};
 pub use owned::{Hold, Owned};
 pub use reactor::{EventCount, EventId, EventInfo, LoopEnd, LoopFlags, LoopHandle};
 pub use remote::{Mailbox, Remote, SendError, Sender, Waker};
+pub use resolver::{Answer, Family, Query, Resolver};
 pub use stats::{Histogram, Stats};
 pub use watcher::{PrepareInfo, Watcher};

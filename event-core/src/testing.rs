@@ -21,6 +21,7 @@
 
 mod faults;
 mod peer;
+mod resolver;
 mod script;
 
 use std::fmt;
@@ -36,9 +37,10 @@ use crate::error::Error;
 use crate::reactor::LoopHandle;
 use crate::sys::{Address, By, ListenOptions, ObjId, Sys, World};
 
-pub use crate::sys::{Call, Calls};
+pub use crate::sys::{Call, Calls, Reach};
 pub use faults::Faults;
 pub use peer::{Peer, PeerListener};
+pub use resolver::ScriptedResolver;
 pub use script::{Script, SimFd};
 
 /// A simulated world: its files, its clock and all that is yet to happen in it.
@@ -332,6 +334,12 @@ impl Sim {
             let id = state.file_of(fd)?;
             state.set_latency(id, latency)
         })
+    }
+
+    /// Says what becomes of every connect to this IP address and port from now on, whoever listens there; with `None`
+    /// it is as usual.
+    pub fn set_reach(&self, address: &Address, reach: Option<Reach>) {
+        self.world.with(|state| state.set_reach(address, reach));
     }
 
     /// Sets the limit on open files, which is on the number and not on the count: 1024 at first.

@@ -1,9 +1,9 @@
 //! Which public types may cross threads, held by the compiler.
 
 use crate::{
-    Address, Buffer, BufferChange, CommonTimeout, Config, Error, EventCount, EventId, EventInfo, Features,
-    FileSegment, LoopEnd, LoopFlags, Ready, Remote, SendError, Sender, Spliced, Stats, StreamEvent, Waker,
-    What,
+    Address, Buffer, BufferChange, CommonTimeout, Config, ConnectError, ConnectPhase, Error, EventCount,
+    EventId, EventInfo, Family, Features, FileSegment, LoopEnd, LoopFlags, Query, Ready, Remote, SendError,
+    Sender, Spliced, Stats, StreamEvent, Target, Waker, What,
 };
 
 const fn send<T: Send>() {}
@@ -14,14 +14,18 @@ const _: () = {
     send_and_sync::<BufferChange>();
     send_and_sync::<CommonTimeout>();
     send_and_sync::<Config>();
+    send_and_sync::<ConnectError>();
+    send_and_sync::<ConnectPhase>();
     send_and_sync::<Error>();
     send_and_sync::<EventCount>();
     send_and_sync::<EventId>();
     send_and_sync::<EventInfo>();
     send_and_sync::<Features>();
+    send_and_sync::<Family>();
     send_and_sync::<FileSegment>();
     send_and_sync::<LoopEnd>();
     send_and_sync::<LoopFlags>();
+    send_and_sync::<Query>();
     send_and_sync::<Ready>();
     send_and_sync::<Remote>();
     send_and_sync::<SendError<u8>>();
@@ -29,6 +33,7 @@ const _: () = {
     send_and_sync::<Spliced>();
     send_and_sync::<Stats>();
     send_and_sync::<StreamEvent>();
+    send_and_sync::<Target>();
     send_and_sync::<Waker>();
     send_and_sync::<What>();
     // A message is handed over, not shared.

@@ -1,15 +1,15 @@
 //! A TCP client: sends a line, waits for it to come back, and so on for some rounds. When the server refuses or closes
 //! it tries again after a while, each time after twice as long, and gives up after five failures in a row.
 //!
-//! Try: cargo run --example echo, and in another terminal: cargo run --example client 127.0.0.1:7777 3
+//! Try: cargo run --example echo, and in another terminal: cargo run --example client localhost:7777 3
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use event_core::{Address, BufferEvent, Callbacks, Direction, Eol, StreamEvent, What};
+use event_core::{BufferEvent, Callbacks, Connect, Direction, Eol, StreamEvent, ToAddress, What};
 use event_core::{Error, EventBase, LoopHandle};
-use examples::{address_argument, reason};
+use examples::{argument, reason};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MOST_FAILURES: u32 = 5;
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What outlives a connection.
 struct Task {
-    address: Address,
+    address: String, // or a name
     rounds: u32,
     done: Cell<u32>,
     failures: Cell<u32>, // since the last answer
@@ -59,7 +59,7 @@ impl Callbacks for Session {
 }
 
 fn connect(handle: &LoopHandle, task: &Rc<Task>) {
-    let enabled = BufferEvent::connect(handle, &task.address).and_then(|stream| {
+    let enabled = Connect::new(&task.address).start(handle).and_then(|stream| {
         stream.set_timeouts(Some(PATIENCE), Some(PATIENCE));
         stream.set_callbacks(Session(task.clone()));
         stream.enable(Direction::READ)
@@ -83,7 +83,11 @@ fn try_later(handle: &LoopHandle, task: &Rc<Task>, why: &str) {
 }
 
 fn main() -> Result<(), Error> {
-    let address = Address::Ip(address_argument("127.0.0.1:7777"));
+    let address = argument("127.0.0.1:7777");
+    if address.to_target().is_err() {
+        eprintln!("{address} is not an address: give a host and a port, such as localhost:7777");
+        std::process::exit(1);
+    }
     let rounds = std::env::args().nth(2).map_or(3, |text| text.parse().unwrap_or(0));
     if rounds == 0 {
         eprintln!("the second argument is the number of rounds: give 1 or more");

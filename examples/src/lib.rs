@@ -85,6 +85,13 @@ pub mod echo {}
 /// ```
 pub mod client {}
 
+/// libevent's `becat` sample, a netcat. `cargo run --example becat -- -l 10024`
+///
+/// ```ignore
+#[doc = include_str!("../examples/becat.rs")]
+/// ```
+pub mod becat {}
+
 /// A TCP proxy: pairs of joined streams. `cargo run --example proxy`
 ///
 /// ```ignore
@@ -117,6 +124,7 @@ pub fn nth_address_argument(nth: usize, default: &str) -> SocketAddr {
 /// The system's own words where there are any.
 pub fn reason(error: &Error) -> String {
     match error {
+        Error::Connect(error) => error.cause().to_string(),
         Error::Io(error) => error.to_string(),
         other => other.to_string(),
     }

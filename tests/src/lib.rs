@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 pub mod cases;
+pub mod connects;
 pub mod events;
 pub mod http;
 pub mod random;

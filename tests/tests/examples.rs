@@ -436,6 +436,11 @@ fn client_talks_to_echo() {
         client.expect(&format!("3 rounds with {method}"));
         client.expect(&format!("connected to {address}"));
         client.ends_with(&["answer: round 1", "answer: round 2", "answer: round 3", "3 rounds are done"]);
+        let by_name = address.replace("127.0.0.1", "localhost");
+        let client = Program::start("client", method, &[&by_name, "1"]);
+        client.expect(&format!("1 rounds with {method}"));
+        client.expect(&format!("connected to {by_name}"));
+        client.ends_with(&["answer: round 1", "1 rounds are done"]);
     }
 }
 
@@ -509,7 +514,7 @@ fn a_port_that_is_taken_is_said_so_with_what_to_do() {
 
 #[test]
 fn an_argument_that_makes_no_sense_is_refused() {
-    for args in [&["8081"] as &[&str], &["nowhere:1"], &["127.0.0.1:1", "none"], &["127.0.0.1:1", "0"]] {
+    for args in [&["8081"] as &[&str], &["nowhere"], &["127.0.0.1:1", "none"], &["127.0.0.1:1", "0"]] {
         let said = failing("client", args);
         assert!(said.contains("give"), "{args:?}: {said}");
     }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::cell::Cell;
+use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use event_core::{
     Buffer, BufferEvent, Config, Direction, Error, Event, EventBase, Features, Listener, LoopEnd, LoopFlags,
-    LoopHandle, Ready, Signal, Timer, What,
+    LoopHandle, Ready, Signal, StreamEvent, Timer, What,
 };
 use event_http::Server;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -45,6 +46,7 @@ fn main() {
         a_signal_event_dropped_in_the_child_is_no_longer_caught,
         a_wake_under_way_at_the_fork_is_not_lost_on_either_side,
         wakes_in_the_child_reach_the_child,
+        a_look_up_under_way_at_the_fork_is_begun_anew_in_the_child,
         saying_so_in_the_parent_is_harmless,
         an_fd_closed_in_the_child_ends_its_own_events_alone,
         an_activation_queued_at_the_fork_runs_on_both_sides,
@@ -85,7 +87,8 @@ fn in_child(f: impl FnOnce()) {
 
 /// Runs `f` in the child of a fork; how that ended.
 fn fate_of_child(f: impl FnOnce()) -> WaitStatus {
-    // SAFETY: this process has one thread, so that the child may do what it likes.
+    // SAFETY: but for one that sleeps on a lock of its own this process has one thread, so that the child may do what
+    // it likes.
     match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
             let code = i32::from(catch_unwind(AssertUnwindSafe(f)).is_err());
@@ -286,6 +289,41 @@ fn wakes_in_the_child_reach_the_child() {
             thread.join().unwrap();
         });
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty, "the parent was asked nothing");
+    });
+}
+
+fn a_look_up_under_way_at_the_fork_is_begun_anew_in_the_child() {
+    each_kernel(|bed| {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut base = bed.base();
+        let Some(fd) = base.poll_fd() else { return };
+        let port = server.local_addr().unwrap().port();
+        let stream = BufferEvent::connect_hostname(&base, "localhost", port).unwrap();
+        let log = Log::new();
+        let sink = log.clone();
+        stream.set_event_cb(move |bev, event| {
+            sink.push(event);
+            bev.free();
+        });
+        base.run(LoopFlags::NONBLOCK).unwrap();
+        // The answer is there when the loop has been woken for it: nobody has any lock of the resolver's by then.
+        let mut other = EventBase::new().unwrap();
+        let woken = Event::new(&other, fd, What::READ, |_, _| {}).unwrap();
+        woken.add(None).unwrap();
+        other.dispatch().unwrap();
+        assert!(log.is_empty());
+        let mut base_slot = Some(base);
+        // Dropped as it is: the threads, and what they hold, are the parent's.
+        in_child(|| drop(base_slot.take()));
+        in_child(|| {
+            let mut base = base_slot.take().unwrap();
+            base.after_fork().unwrap();
+            assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+            assert_eq!(log.take(), [StreamEvent::CONNECTED]);
+        });
+        base = base_slot.take().unwrap();
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        assert_eq!(log.take(), [StreamEvent::CONNECTED]);
     });
 }
 

@@ -36,6 +36,9 @@ const ROOMS: &[&[&str]] = &[
     &["watcher"],
     // What crates on top of this one are built with.
     &["owned"],
+    // Threads for what blocks, and who looks names up with them.
+    &["workers"],
+    &["resolver"],
     &["bufferevent"],
     &["listener"],
     // The public face of the simulation.

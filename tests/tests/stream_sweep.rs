@@ -5,13 +5,14 @@
 #![allow(clippy::unwrap_used)]
 
 use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use event_core::testing::{Call, Faults, Peer, Sim};
+use event_core::testing::{Call, Faults, Peer, ScriptedResolver, Sim};
 use event_core::{
-    Accepted, Address, BufferEvent, Callbacks, Direction, EventBase, Listener, LoopEnd, LoopFlags,
-    StreamEvent, What,
+    Accepted, Address, BufferEvent, Callbacks, Connect, Direction, EventBase, Family, Listener, LoopEnd,
+    LoopFlags, StreamEvent, What,
 };
 use tests::streams::Canary;
 
@@ -132,6 +133,7 @@ const SCENARIOS: &[(&str, Run, usize, &[&str])] = &[
     ("timeouts", timeouts, 0, &["reading", "deadline", "writing"]),
     ("another fd", another_fd, 9, &[]),
     ("connecting again", again, 8, &["connected", "connected"]),
+    ("connecting by name", by_name, 4, &["connected"]),
     ("flush at once", at_once, 6000, &["flushed"]),
     ("reset", reset, 4, &["reset"]),
     ("changes", changes, 6000, &["changed"]),
@@ -403,6 +405,41 @@ fn again(base: &EventBase, _: &Sim, notes: &Notes) -> Option<()> {
     Some(())
 }
 
+/// Two addresses of which the second listens; each socket gets an address of its own first.
+fn by_name(base: &EventBase, _: &Sim, notes: &Notes) -> Option<()> {
+    let address = serve(base, notes, |bev, notes| {
+        bev.set_callbacks(Echo(notes.clone()));
+        notes.check(bev.enable(Direction::READ));
+    })?;
+    let resolver = ScriptedResolver::new(base);
+    resolver.answer("echo.test", SECOND / 100, Family::V4, &["127.0.0.9", "127.0.0.1"]);
+    resolver.unknown("echo.test", SECOND / 50, Family::V6);
+    let source: SocketAddr = ([127, 0, 0, 1], 0).into();
+    let connect = Connect::new(("echo.test", address.port().unwrap())).resolver(Rc::new(resolver));
+    let client = notes.check(connect.source(source).start(base))?;
+    patient(&client);
+    struct Once(Notes);
+    impl Callbacks for Once {
+        fn on_read(&mut self, bev: &BufferEvent) {
+            self.0.take(bev);
+            if self.0.got.borrow().len() == 4 {
+                bev.free();
+            }
+        }
+        fn on_event(&mut self, bev: &BufferEvent, event: StreamEvent) {
+            if event.contains(StreamEvent::CONNECTED) {
+                self.0.see("connected");
+            } else {
+                Sink(self.0.clone()).on_event(bev, event);
+            }
+        }
+    }
+    client.set_callbacks(Once(notes.clone()));
+    notes.check(client.enable(Direction::READ));
+    notes.check(client.write("ping"));
+    Some(())
+}
+
 fn at_once(base: &EventBase, _: &Sim, notes: &Notes) -> Option<()> {
     struct Writer(Notes);
     impl Callbacks for Writer {
@@ -615,6 +652,7 @@ fn ways(call: Call) -> &'static [(i32, bool)] {
             (libc::ENOMEM, false),
         ],
         Call::Connect => &[(libc::ECONNREFUSED, false), (libc::EMFILE, false), (libc::ENETUNREACH, false)],
+        Call::Socket => &[(libc::EMFILE, false), (libc::ENOBUFS, false)],
         Call::Change => &[(libc::ENOMEM, false), (libc::ENOSPC, false)],
         Call::Wait => &[(libc::EIO, false)],
         _ => &[(libc::EIO, false)],

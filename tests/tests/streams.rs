@@ -103,7 +103,7 @@ fn a_refused_connect_is_an_event_of_no_direction_and_frees_if_nobody_handles_it(
         assert_eq!(seen.take(), ["error"]);
         let error = sink.take();
         assert!(
-            matches!(&error, Some(Error::Io(e)) if e.kind() == io::ErrorKind::ConnectionRefused),
+            matches!(&error, Some(Error::Connect(e)) if e.cause().kind() == io::ErrorKind::ConnectionRefused),
             "{error:?}"
         );
         let unwatched = BufferEvent::connect(&base, &nobody(bed)).unwrap();

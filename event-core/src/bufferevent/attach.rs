@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::BufferEvent;
 use super::inner::Inner;
 use super::state::{Due, State};
-use crate::error::Error;
+use crate::error::{ConnectError, ConnectPhase, Error};
 use crate::interest::What;
 use crate::reactor::LoopHandle;
 use crate::sys::{Address, FdKind};
@@ -81,14 +81,14 @@ impl BufferEvent {
         self.inner.set(State::WRITE_ENABLED, true);
         self.inner.attach(fd, State::CONNECTING)?;
         if let Some(error) = refused {
-            self.inner.connect_failed(&error);
+            self.inner.connect_failed(ConnectError::new(ConnectPhase::Connect, error));
         }
         Ok(())
     }
 }
 
 impl Inner {
-    fn check_replaceable(&self) -> Result<(), Error> {
+    pub(super) fn check_replaceable(&self) -> Result<(), Error> {
         self.check()?;
         self.handle.check()?;
         if self.has(State::PAIR | State::TRANSPORT) {
@@ -99,6 +99,8 @@ impl Inner {
 
     /// Puts `fd`, which is the stream's from here on, in the place of the old one.
     fn attach(self: &Rc<Self>, fd: RawFd, state: State) -> Result<(), Error> {
+        let connecting = self.rare_if(|rare| rare.connecting.take()).flatten();
+        let ended = (connecting.map(|connecting| connecting.end()), self.take_cause());
         let old = self.swap_fd(fd);
         self.set(state, true);
         if let Some(old) = old {
@@ -112,14 +114,16 @@ impl Inner {
                 self.handle.sys().close(refused);
             }
             self.update();
+            drop(ended);
             return Err(error);
         }
         self.output_changed();
+        drop(ended);
         Ok(())
     }
 
     /// Forgets everything of the old fd, which is returned if it is ours to close.
-    fn swap_fd(&self, fd: RawFd) -> Option<RawFd> {
+    pub(super) fn swap_fd(&self, fd: RawFd) -> Option<RawFd> {
         let owned = self.has(State::OWNS_FD);
         let old = self.fd.replace(fd);
         self.handle.set_source(self.id.get(), fd);

@@ -145,10 +145,12 @@ impl Inner {
         let kept = self.rare_if(|rare| rare.kept.take()).flatten();
         let closures = (self.take_closures(), self.rare_if(|rare| rare.changes.take()));
         let callbacks = self.callbacks.take();
+        let connecting = self.rare_if(|rare| rare.connecting.take()).flatten();
+        let ended = connecting.map(|connecting| connecting.end());
         let buffers = (self.take(Side::Input), self.take(Side::Output));
         if fd >= 0 && self.has(State::OWNS_FD) {
             self.handle.sys().close(fd);
         }
-        drop((slot, transport, closures, callbacks, buffers, kept));
+        drop((slot, transport, closures, callbacks, buffers, kept, ended));
     }
 }

@@ -120,7 +120,7 @@ impl Inner {
     }
 
     pub(super) fn error(&self) -> Option<Error> {
-        self.rare(None, |rare| rare.cause).map(Cause::error)
+        self.rare(None, |rare| rare.cause.clone()).map(Cause::error)
     }
 
     pub(super) fn wants_read(&self) -> bool {
@@ -386,16 +386,19 @@ impl Inner {
 
     /// The stream fails: its error event is queued.
     pub(super) fn fail(&self, cause: Cause, due: Due) {
-        self.rare_mut(|rare| rare.cause = Some(cause));
         self.raise(due);
+        self.set_cause(cause);
     }
 
-    pub(super) fn connect_failed(&self, error: &std::io::Error) {
-        self.set(State::CONNECTING, false);
-        self.set(State::READ_ENABLED | State::WRITE_ENABLED, false);
-        self.set(State::DETACHED, self.fd.get() < 0);
-        self.fail(Cause::of(error), Due::ERROR);
-        self.update();
+    /// An old one may be of the program's making, as what is told of a look-up is.
+    pub(super) fn set_cause(&self, cause: Cause) {
+        let old = self.rare_mut(|rare| rare.cause.replace(cause));
+        drop(old);
+    }
+
+    /// Forgets why it failed; the result is to be dropped last.
+    pub(super) fn take_cause(&self) -> Option<Cause> {
+        self.rare_if(|rare| rare.cause.take()).flatten()
     }
 
     // What the loop is told.

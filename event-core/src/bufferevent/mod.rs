@@ -5,12 +5,15 @@ mod borrowed;
 mod buffers;
 mod calls;
 mod changes;
+mod connect;
+mod connecting;
 mod end;
 mod files;
 mod guard;
 mod inner;
 mod limits;
 mod pair;
+mod race;
 mod rare;
 mod splice;
 mod state;
@@ -28,12 +31,13 @@ use bitflags::bitflags;
 
 use crate::buffer::Buffer;
 use crate::clock::Time;
-use crate::error::Error;
+use crate::error::{ConnectError, ConnectPhase, Error};
 use crate::reactor::LoopHandle;
 use crate::sys::Address;
 
 use buffers::Side;
 pub use changes::BufferChange;
+pub use connect::{Connect, NewSocket};
 pub use guard::{BufferGuard, Scoped};
 use inner::Inner;
 pub use splice::Spliced;
@@ -192,7 +196,8 @@ impl BufferEvent {
         Ok(stream)
     }
 
-    /// Starts to connect. `CONNECTED` or `ERROR` comes to the event callback, never inside this call; what is written
+    /// Starts to connect to one address, in this call; [`Connect`] tries many, looks names up and has deadlines.
+    /// `CONNECTED` or `ERROR` comes to the event callback, never inside this call; what is written
     /// until then is sent afterwards.
     ///
     /// # Errors
@@ -211,7 +216,7 @@ impl BufferEvent {
         stream.inner.touch_write();
         stream.inner.start()?;
         if let Some(error) = refused {
-            stream.inner.connect_failed(&error);
+            stream.inner.connect_failed(ConnectError::new(ConnectPhase::Connect, error));
         }
         Ok(stream)
     }

@@ -2,14 +2,15 @@
 //! that an idle connection does not pay for it.
 
 use std::any::Any;
-use std::rc::Weak;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use super::changes::Changes;
+use super::connecting::Connecting;
 use super::inner::Inner;
 use super::{BufferEvent, StreamEvent, Transport};
 use crate::clock::Time;
-use crate::error::Error;
+use crate::error::{ConnectError, Error};
 
 /// Bounds a stream has unless it says otherwise: more than any sane message, less than a machine.
 pub(super) const DEFAULT_MAX: usize = 16 << 20;
@@ -22,8 +23,9 @@ pub(super) type StreamCallback = Box<dyn FnMut(&BufferEvent)>;
 pub(super) type EventCallback = Box<dyn FnMut(&BufferEvent, StreamEvent)>;
 
 /// Why a stream failed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Cause {
+    Connect(ConnectError),
     /// What was to be sent, or to be read, ended too soon.
     Cut,
     Errno(i32),
@@ -44,6 +46,7 @@ impl Cause {
 
     pub(super) fn error(self) -> Error {
         match self {
+            Cause::Connect(error) => Error::Connect(error),
             Cause::Cut => Error::Io(std::io::ErrorKind::UnexpectedEof.into()),
             Cause::Errno(errno) => Error::Io(std::io::Error::from_raw_os_error(errno)),
             Cause::InputFull => Error::InputFull,
@@ -69,6 +72,8 @@ pub(super) struct Rare {
     /// Dropped when the stream is freed.
     pub(super) kept: Option<Box<dyn Any>>,
     pub(super) cause: Option<Cause>,
+    /// Sockets race to become the stream's.
+    pub(super) connecting: Option<Rc<Connecting>>,
     pub(super) read_low: usize,
     pub(super) read_high: usize,
     pub(super) write_low: usize,
@@ -99,6 +104,7 @@ impl Default for Rare {
             joining: false,
             kept: None,
             cause: None,
+            connecting: None,
             read_low: 0,
             read_high: usize::MAX,
             write_low: 0,

@@ -12,6 +12,7 @@ use super::rare::Cause;
 use super::state::{Due, State};
 use crate::buffer::Buffer;
 use crate::clock::Time;
+use crate::error::{ConnectError, ConnectPhase};
 use crate::interest::Ready;
 use crate::reactor::{LoopHandle, Source};
 
@@ -137,7 +138,8 @@ impl Inner {
             }
             Ok(Some(error)) | Err(error) => {
                 self.set(State::CONNECTING | State::READ_ENABLED | State::WRITE_ENABLED, false);
-                self.rare_mut(|rare| rare.cause = Some(Cause::of(&error)));
+                let error = ConnectError::new(ConnectPhase::Connect, error);
+                self.set_cause(Cause::Connect(error));
                 Due::ERROR
             }
         }

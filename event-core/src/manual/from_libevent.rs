@@ -431,7 +431,7 @@
 //! | `evutil_inet_pton_scope(af, src, dst, &index)` | `text.parse::<SocketAddrV6>()?` takes `[fe80::1%2]:80`, with the interface's number; it is then its `scope_id()` |
 //! | `evutil_parse_sockaddr_port(text, &out, &len)` | `text.parse::<SocketAddr>()?`; without a port, `text.parse::<IpAddr>()?` |
 //! | `evutil_sockaddr_cmp(a, b, 1)` | `a.cmp(&b)` of two `SocketAddr`; without the port, of their `ip()` |
-//! | `struct evutil_addrinfo`, `evutil_getaddrinfo(node, service, &hints, &out)`, `evutil_freeaddrinfo(ai)` | `(host, port).to_socket_addrs()?`, which blocks |
+//! | `struct evutil_addrinfo`, `evutil_getaddrinfo(node, service, &hints, &out)`, `evutil_freeaddrinfo(ai)` | `(host, port).to_socket_addrs()?`, which blocks; streams look names up by themselves, [`BufferEvent::connect_hostname`] |
 //! | `evutil_gai_strerror(code)` | `error.to_string()` |
 //! | `EVUTIL_EAI_ADDRFAMILY`, `EVUTIL_EAI_AGAIN`, `EVUTIL_EAI_BADFLAGS`, `EVUTIL_EAI_FAIL`, `EVUTIL_EAI_FAMILY`, `EVUTIL_EAI_MEMORY`, `EVUTIL_EAI_NODATA`, `EVUTIL_EAI_NONAME`, `EVUTIL_EAI_SERVICE`, `EVUTIL_EAI_SOCKTYPE`, `EVUTIL_EAI_SYSTEM`, `EVUTIL_EAI_CANCEL` | `io::Error` of `to_socket_addrs()` |
 //! | `EVUTIL_AI_PASSIVE` | `Ipv6Addr::UNSPECIFIED` or `Ipv4Addr::UNSPECIFIED` |
@@ -524,6 +524,9 @@
 //! | `BEV_OPT_THREADSAFE` | `base.mailbox(cb)?`: other threads send what is to be written |
 //! | `BEV_OPT_DEFER_CALLBACKS`, `BEV_OPT_UNLOCK_CALLBACKS` | `BufferEvent::new(&base, fd)?`: no callback runs inside a call, and nothing is locked while one runs |
 //! | `bufferevent_socket_connect(bev, &sa, len)` | [`BufferEvent::connect`]; on a stream that is there, or for a second time, [`BufferEvent::reconnect`] |
+//! | `bufferevent_socket_connect_hostname(bev, dns_base, AF_UNSPEC, host, port)` | [`BufferEvent::connect_hostname`]; [`Connect`] says more: a resolver, deadlines, [`Connect::on_socket`]; on a stream that is there, [`Connect::start_on`] |
+//! | `bufferevent_socket_connect_hostname_hints(bev, dns_base, &hints, host, service)` | [`Connect::family`] |
+//! | `bufferevent_socket_get_dns_error(bev)` | [`BufferEvent::error`]: an [`Error::Connect`] with a [`ConnectError`], which says whether it was the look-up |
 //! | `bufferevent_pair_new(base, 0, pair)`, `bufferevent_pair_get_partner(bev)` | [`BufferEvent::pair`], [`BufferEvent::partner`] |
 //! | `bufferevent_free(bev)` | [`BufferEvent::free`]; [`BufferEvent::close_after_flush`] loses nothing |
 //! | `bufferevent_setcb(bev, r, w, e, arg)` | [`BufferEvent::set_callbacks`]; a closure each: [`BufferEvent::set_read_cb`] |
@@ -658,7 +661,8 @@
 
 #[cfg(doc)]
 use crate::{
-    Accepted, Buffer, BufferChange, BufferEvent, Callbacks, Config, Direction, Eol, Error, Event, EventBase,
-    EventCount, EventId, EventInfo, Features, FileSegment, Listener, ListenerOptions, LoopEnd, LoopFlags,
-    LoopHandle, PrepareInfo, Ready, Remote, Sender, Signal, StreamEvent, Timer, Waker, Watcher, What,
+    Accepted, Buffer, BufferChange, BufferEvent, Callbacks, Config, Connect, ConnectError, Direction, Eol,
+    Error, Event, EventBase, EventCount, EventId, EventInfo, Features, FileSegment, Listener,
+    ListenerOptions, LoopEnd, LoopFlags, LoopHandle, PrepareInfo, Ready, Remote, Sender, Signal, StreamEvent,
+    Timer, Waker, Watcher, What,
 };

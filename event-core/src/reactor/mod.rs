@@ -6,6 +6,7 @@ mod counts;
 mod direct;
 mod extras;
 mod flush;
+mod guests;
 mod inspect;
 mod lent;
 mod measure;
@@ -39,6 +40,7 @@ pub use counts::EventCount;
 use counts::Marks;
 pub(crate) use extras::BatchLimit;
 use extras::{Extras, Uses};
+pub(crate) use guests::Guest;
 pub use inspect::EventInfo;
 pub use lent::{Event, Signal, Timer};
 pub(crate) use lent::{Lent, Owner};
@@ -117,6 +119,7 @@ pub(crate) struct Reactor {
     token_handler: RefCell<Option<Rc<TokenHandler>>>,
     flush_list: RefCell<std::collections::VecDeque<flush::Unflushed>>,
     extras: Extras,
+    guests: RefCell<Vec<Rc<dyn Guest>>>,
 }
 
 /// A handle on a loop: what callbacks capture. Cloning is cheap; it does not keep the loop alive.
@@ -181,6 +184,7 @@ impl LoopHandle {
             token_handler: RefCell::new(None),
             flush_list: RefCell::default(),
             extras: Extras::default(),
+            guests: RefCell::default(),
         };
         let handle = LoopHandle { reactor: Rc::new(reactor) };
         let remote = handle.insert(Kind::Remote, -1, Default::default(), Callback::Empty)?;
@@ -471,6 +475,7 @@ impl LoopHandle {
         for key in lost {
             self.lose(key);
         }
+        self.guests_after_fork();
         // A message that was under way at the fork is still in the queue.
         reactor.shared.wake();
         Ok(())

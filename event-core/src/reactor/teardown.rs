@@ -68,6 +68,10 @@ impl LoopHandle {
         panic.drop(reactor.wait_hook.take());
         panic.drop(reactor.token_handler.take());
         self.take_watchers().for_each(|watcher| panic.drop(watcher));
+        for guest in self.reactor.guests.take() {
+            panic.keep(|| guest.teardown());
+            panic.drop(guest);
+        }
         panic.resume();
     }
 }

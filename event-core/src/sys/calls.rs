@@ -11,12 +11,14 @@ pub enum Call {
     Accept,
     /// The backend is made anew in the child of a fork.
     AfterFork,
+    /// A socket that is to connect gets an address of its own.
+    Bind,
     /// An fd is registered, changed or forgotten: `epoll_ctl`. Of those that are made to fail, only
     /// registering does.
     Change,
     /// An fd is closed.
     Close,
-    /// A socket is made and starts to connect.
+    /// A socket starts to connect; for a single address it is made in the same call.
     Connect,
     /// The close of a socket is made a reset: `SO_LINGER`.
     Linger,
@@ -42,6 +44,8 @@ pub enum Call {
     SignalAdd,
     /// The old disposition of a signal comes back: `sigaction`.
     SignalDel,
+    /// A socket is made that is to connect.
+    Socket,
     /// `SO_ERROR` is read.
     TakeError,
     /// The loop asks for what is ready: `epoll_wait`.
@@ -50,9 +54,10 @@ pub enum Call {
 
 impl Call {
     /// Every kind, in alphabetical order; for a test that goes through them all.
-    pub const ALL: [Call; 19] = [
+    pub const ALL: [Call; 21] = [
         Call::Accept,
         Call::AfterFork,
+        Call::Bind,
         Call::Change,
         Call::Close,
         Call::Connect,
@@ -68,6 +73,7 @@ impl Call {
         Call::Shutdown,
         Call::SignalAdd,
         Call::SignalDel,
+        Call::Socket,
         Call::TakeError,
         Call::Wait,
     ];

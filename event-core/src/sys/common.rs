@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -150,6 +150,22 @@ impl<B: Backend> Sys for Common<B> {
 
     fn connect(&self, address: &Address) -> io::Result<RawFd> {
         net::connect(address)
+    }
+
+    fn socket(&self, address: &Address) -> io::Result<RawFd> {
+        net::socket(address)
+    }
+
+    fn bind(&self, fd: RawFd, source: &Address) -> io::Result<()> {
+        net::bind(fd, source)
+    }
+
+    fn start_connect(&self, fd: RawFd, address: &Address) -> io::Result<()> {
+        net::start_connect(fd, address)
+    }
+
+    fn borrow<'a>(&self, fd: RawFd) -> Option<BorrowedFd<'a>> {
+        net::borrow(fd).ok()
     }
 
     fn take_error(&self, fd: RawFd) -> io::Result<Option<io::Error>> {

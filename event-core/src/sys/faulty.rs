@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -182,6 +182,25 @@ impl Sys for Faulty {
         self.inner.connect(address)
     }
 
+    fn socket(&self, address: &Address) -> io::Result<RawFd> {
+        self.plan.check(Call::Socket)?;
+        self.inner.socket(address)
+    }
+
+    fn bind(&self, fd: RawFd, source: &Address) -> io::Result<()> {
+        self.plan.check(Call::Bind)?;
+        self.inner.bind(fd, source)
+    }
+
+    fn start_connect(&self, fd: RawFd, address: &Address) -> io::Result<()> {
+        self.plan.check(Call::Connect)?;
+        self.inner.start_connect(fd, address)
+    }
+
+    fn borrow<'a>(&self, fd: RawFd) -> Option<BorrowedFd<'a>> {
+        self.inner.borrow(fd)
+    }
+
     fn take_error(&self, fd: RawFd) -> io::Result<Option<io::Error>> {
         self.plan.check(Call::TakeError)?;
         self.inner.take_error(fd)
@@ -351,7 +370,11 @@ mod tests {
         let fd = client.as_ref().copied().unwrap_or(-1);
         let accepted = sys.accept(server).map(|(fd, _)| fd);
         let end = accepted.as_ref().copied().unwrap_or(-1);
+        let other = sys.socket(&at);
+        let second = other.as_ref().copied().unwrap_or(-1);
         let outcomes = [
+            (Call::Socket, other.is_err()),
+            (Call::Bind, sys.bind(second, &Address::Ip(([127, 0, 0, 1], 0).into())).is_err()),
             (Call::Listen, listener.is_err()),
             (Call::Connect, client.is_err()),
             (Call::Accept, accepted.is_err()),
@@ -371,7 +394,7 @@ mod tests {
             (Call::Wait, sys.wait(&mut Vec::new(), Some(Duration::ZERO)).is_err()),
         ];
         sys.signal_del(libc::SIGHUP);
-        for fd in [server, fd, end] {
+        for fd in [server, fd, end, second] {
             sys.close(fd);
         }
         outcomes.into_iter().filter(|&(_, failed)| failed).map(|(call, _)| call).collect()
@@ -392,6 +415,7 @@ mod tests {
             plan.add(call, 1, false, Fault::Fail(libc::EIO));
             let failed = round(&sys);
             let expected: &[Call] = match call {
+                Call::Socket => &[Call::Socket, Call::Bind],
                 Call::Listen => &[
                     Call::Listen,
                     Call::Accept,

@@ -57,4 +57,5 @@ pub(crate) use fork::fork_count;
 pub(crate) use listening::inherited;
 pub(crate) use methods::METHODS;
 pub(crate) use seam::{Address, FdKind, FileId, ListenOptions, Reported, Sys, WAKE_TAG, Wake};
+pub use sim::Reach;
 pub(crate) use sim::{By, ObjId, Sim, Step, World};

@@ -95,13 +95,36 @@ pub(super) fn accept(fd: RawFd) -> io::Result<(RawFd, Address)> {
 pub(super) fn connect(address: &Address) -> io::Result<RawFd> {
     let name = to_kernel(address)?;
     let socket = os::stream_socket(name.domain())?;
-    if let Err(error) = socket.connect(&name) {
-        // After EINTR the kernel goes on by itself, and to ask again would be EALREADY (connect(2)).
-        if !matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR)) {
-            return Err(error);
-        }
-    }
+    begin(&SockRef::from(&socket), &name)?;
     Ok(socket.into_raw_fd())
+}
+
+/// A stream socket for addresses of this family.
+pub(super) fn socket(address: &Address) -> io::Result<RawFd> {
+    Ok(os::stream_socket(to_kernel(address)?.domain())?.into_raw_fd())
+}
+
+/// bind(2). Of several sockets that connect from one port at the same time each has its own peer, so they may share it.
+pub(super) fn bind(fd: RawFd, source: &Address) -> io::Result<()> {
+    let fd = borrow(fd)?;
+    let socket = SockRef::from(&fd);
+    if source.port().is_some_and(|port| port != 0) {
+        socket.set_reuse_address(true)?;
+    }
+    socket.bind(&to_kernel(source)?)
+}
+
+/// Starts to connect a socket that is there.
+pub(super) fn start_connect(fd: RawFd, address: &Address) -> io::Result<()> {
+    begin(&SockRef::from(&borrow(fd)?), &to_kernel(address)?)
+}
+
+fn begin(socket: &SockRef<'_>, name: &SockAddr) -> io::Result<()> {
+    match socket.connect(name) {
+        // After EINTR the kernel goes on by itself, and to ask again would be EALREADY (connect(2)).
+        Err(error) if !matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR)) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn take_error(fd: RawFd) -> io::Result<Option<io::Error>> {

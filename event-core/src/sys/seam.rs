@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -157,6 +157,19 @@ pub(crate) trait Sys {
 
     /// Starts to connect. Ready or failed is told by WRITE readiness and then `take_error`.
     fn connect(&self, address: &Address) -> io::Result<RawFd>;
+
+    /// Makes a stream socket for addresses of this family, which `start_connect` connects: the same in two steps.
+    fn socket(&self, address: &Address) -> io::Result<RawFd>;
+
+    /// Gives a socket its own address.
+    fn bind(&self, fd: RawFd, source: &Address) -> io::Result<()>;
+
+    /// Starts to connect a socket of `socket`.
+    fn start_connect(&self, fd: RawFd, address: &Address) -> io::Result<()>;
+
+    /// The fd for the system's own calls, for as long as the caller keeps it open; `None` where numbers are not the
+    /// system's.
+    fn borrow<'a>(&self, fd: RawFd) -> Option<BorrowedFd<'a>>;
 
     /// `SO_ERROR`: the error that is waiting on a socket, taken.
     fn take_error(&self, fd: RawFd) -> io::Result<Option<io::Error>>;

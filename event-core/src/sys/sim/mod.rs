@@ -4,6 +4,7 @@
 //! A [`World`] holds the open files; each loop in it is a [`Sim`] with registrations, signals and a waker of its own.
 //! No thread but the waker's, no system call, no unsafe.
 
+mod connect;
 mod fds;
 mod names;
 mod random;
@@ -17,7 +18,7 @@ use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::rc::Rc;
@@ -33,6 +34,7 @@ use waker::SimWaker;
 use watch::WatchSet;
 use world::{SetId, State};
 
+pub use connect::Reach;
 pub(crate) use sockets::By;
 pub(crate) use stream::Step;
 pub(crate) use world::{ObjId, World};
@@ -203,6 +205,32 @@ impl Sys for Sim {
             let id = state.connect(address)?;
             Ok(state.install(id))
         })
+    }
+
+    fn socket(&self, address: &Address) -> io::Result<RawFd> {
+        self.call(Call::Socket, |state| {
+            state.fds.check_limit()?;
+            let id = state.socket(address);
+            Ok(state.install(id))
+        })
+    }
+
+    fn bind(&self, fd: RawFd, source: &Address) -> io::Result<()> {
+        self.call(Call::Bind, |state| {
+            let id = state.file_of(fd)?;
+            state.bind(id, source)
+        })
+    }
+
+    fn start_connect(&self, fd: RawFd, address: &Address) -> io::Result<()> {
+        self.call(Call::Connect, |state| {
+            let id = state.file_of(fd)?;
+            state.start_connect(id, address)
+        })
+    }
+
+    fn borrow<'a>(&self, _: RawFd) -> Option<BorrowedFd<'a>> {
+        None
     }
 
     fn take_error(&self, fd: RawFd) -> io::Result<Option<io::Error>> {

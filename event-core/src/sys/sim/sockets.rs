@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::sys::seam::{Address, ListenOptions};
 
 use super::errno;
-use super::names::{Bound, collide, loopback, mapped, reaches};
+use super::names::{Bound, collide, mapped, reaches};
 use super::stream::{Kind, Phase, Stream};
 use super::world::{Body, ObjId, State};
 
@@ -35,6 +35,11 @@ pub(super) enum Delivery {
     /// The first packet of the connecting TCP client.
     Handshake {
         client: ObjId,
+    },
+    /// A connect fails, as the test has said.
+    Failure {
+        client: ObjId,
+        errno: i32,
     },
     Parcel {
         from: ObjId,
@@ -90,7 +95,7 @@ impl State {
         (one, other)
     }
 
-    fn new_stream(&mut self, kind: Kind, local: Address, remote: Address) -> ObjId {
+    pub(super) fn new_stream(&mut self, kind: Kind, local: Address, remote: Address) -> ObjId {
         let latency = if kind == Kind::Tcp { self.default_latency } else { Duration::ZERO };
         let stream = Stream::new(kind, local, remote, self.default_capacity, latency);
         self.insert(Body::Stream(stream))
@@ -116,7 +121,7 @@ impl State {
     }
 
     /// The stream `id` if it is one and still open.
-    fn live(&mut self, id: ObjId) -> Option<&mut Stream> {
+    pub(super) fn live(&mut self, id: ObjId) -> Option<&mut Stream> {
         self.stream(id).ok()
     }
 
@@ -168,38 +173,11 @@ impl State {
         self.unix_names.remove(path);
     }
 
-    /// Makes a client that has no number yet and sends it on its way.
-    pub(crate) fn connect(&mut self, address: &Address) -> io::Result<ObjId> {
-        match address {
-            Address::Ip(ip) => {
-                let local = self.free_address(loopback(ip.ip()));
-                let client = self.new_stream(Kind::Tcp, local, Address::Ip(*ip));
-                let due = self.now.after(self.default_latency);
-                self.schedule(due, Delivery::Handshake { client });
-                Ok(client)
-            }
-            Address::Unix(_) if address.path().is_none() => Err(errno(libc::EINVAL)),
-            // A unix socket connects or fails in the call, connect(2): EAGAIN stands for a full backlog.
-            Address::Unix(path) => {
-                let Some(listener) = self.find_listener(address) else {
-                    let known = path.as_ref().is_some_and(|path| self.unix_names.contains(path));
-                    return Err(errno(if known { libc::ECONNREFUSED } else { libc::ENOENT }));
-                };
-                if !self.queue_has_room(listener) {
-                    return Err(errno(libc::EAGAIN));
-                }
-                let client = self.new_stream(Kind::Unix, Address::Unix(None), address.clone());
-                self.establish(listener, client);
-                Ok(client)
-            }
-        }
-    }
-
     fn handshake(&mut self, client: ObjId) {
         let Some(stream) = self.live(client) else { return };
         let remote = stream.remote.clone();
         match self.find_listener(&remote) {
-            None => self.refuse(client),
+            None => self.fail_connect(client, libc::ECONNREFUSED),
             Some(listener) if self.queue_has_room(listener) => self.establish(listener, client),
             Some(listener) => {
                 if let Some(listener) = self.listener(listener) {
@@ -209,15 +187,15 @@ impl State {
         }
     }
 
-    fn refuse(&mut self, client: ObjId) {
+    fn fail_connect(&mut self, client: ObjId, errno: i32) {
         if let Some(stream) = self.live(client) {
-            stream.fail(libc::ECONNREFUSED);
+            stream.fail(errno);
             self.touch(client);
         }
     }
 
     /// Connects `client` to a new server end, which is put into the queue of `listener`.
-    fn establish(&mut self, listener: ObjId, client: ObjId) {
+    pub(super) fn establish(&mut self, listener: ObjId, client: ObjId) {
         let Some(stream) = self.live(client) else { return };
         let (kind, latency) = (stream.kind, stream.latency);
         let (mut server_local, mut server_remote) = (stream.remote.clone(), stream.local.clone());
@@ -274,7 +252,7 @@ impl State {
         }
     }
 
-    fn queue_has_room(&mut self, id: ObjId) -> bool {
+    pub(super) fn queue_has_room(&mut self, id: ObjId) -> bool {
         self.listener(id).is_some_and(|listener| listener.queue.len() < listener.backlog)
     }
 
@@ -286,7 +264,7 @@ impl State {
     }
 
     /// Of several that share the port, one by chance.
-    fn find_listener(&mut self, target: &Address) -> Option<ObjId> {
+    pub(super) fn find_listener(&mut self, target: &Address) -> Option<ObjId> {
         let reaches = |&id: &ObjId| self.listening(id).is_some_and(|bound| reaches(target, bound));
         let found: Vec<ObjId> = self.listeners.iter().copied().filter(reaches).collect();
         match found[..] {
@@ -297,7 +275,7 @@ impl State {
     }
 
     /// A port that nobody listens on and that was not handed out for long.
-    fn free_address(&mut self, ip: IpAddr) -> Address {
+    pub(super) fn free_address(&mut self, ip: IpAddr) -> Address {
         loop {
             let port = self.next_port.max(*EPHEMERAL.start());
             self.next_port = if port == *EPHEMERAL.end() { *EPHEMERAL.start() } else { port + 1 };
@@ -419,6 +397,7 @@ impl State {
     pub(super) fn deliver(&mut self, delivery: Delivery) {
         let (from, to, parcel) = match delivery {
             Delivery::Handshake { client } => return self.handshake(client),
+            Delivery::Failure { client, errno } => return self.fail_connect(client, errno),
             Delivery::Parcel { from, to, parcel } => (from, to, parcel),
         };
         let Some(stream) = self.live(to) else { return self.bounce(from, parcel) };
@@ -491,7 +470,7 @@ impl State {
                 self.dispose(server, true);
             }
             for client in waiting {
-                self.refuse(client);
+                self.fail_connect(client, libc::ECONNREFUSED);
             }
         } else {
             self.objects.remove(&id);

@@ -30,6 +30,8 @@ pub(super) enum Kind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
+    /// A socket that has not set out to connect.
+    Unconnected,
     Connecting,
     Open,
     /// A TCP connection that was refused or reset.
@@ -109,6 +111,9 @@ impl Stream {
                 report.set(Report::WRITE, self.has_room());
             }
             Kind::Tcp | Kind::Unix if self.phase == Phase::Connecting => {}
+            Kind::Tcp | Kind::Unix if self.phase == Phase::Unconnected => {
+                report = Report::WRITE | Report::HUP
+            }
             Kind::Tcp | Kind::Unix => {
                 let hung_up = self.phase == Phase::Closed || (self.read_shut && self.write_shut);
                 report.set(Report::ERR, self.error.is_some());
@@ -141,6 +146,9 @@ impl Stream {
         if !self.input.is_empty() {
             return Ok(self.input.len());
         }
+        if self.phase == Phase::Unconnected {
+            return Err(errno(libc::ENOTCONN));
+        }
         if self.fin || (self.kind == Kind::PipeReader && !peer_lives) {
             return Ok(0);
         }
@@ -158,6 +166,8 @@ impl Stream {
             Kind::PipeWriter if !peer_lives => return Err(errno(libc::EPIPE)),
             Kind::PipeWriter => {}
             Kind::Tcp if self.phase == Phase::Connecting => return Err(errno(libc::EAGAIN)),
+            Kind::Tcp if self.phase == Phase::Unconnected => return Err(errno(libc::EPIPE)),
+            Kind::Unix if self.phase == Phase::Unconnected => return Err(errno(libc::ENOTCONN)),
             // unix_stream_sendmsg looks at the shutdown first, tcp_sendmsg at the error.
             Kind::Unix if self.write_shut => return Err(errno(libc::EPIPE)),
             Kind::Tcp | Kind::Unix => {

@@ -11,8 +11,9 @@ use std::time::{Duration, SystemTime};
 use crate::clock::Time;
 use crate::interest::Report;
 use crate::sys::calls::{Call, Calls};
-use crate::sys::seam::{Reported, WAKE_TAG, Wake};
+use crate::sys::seam::{Address, Reported, WAKE_TAG, Wake};
 
+use super::connect::Reach;
 use super::errno;
 use super::fds::FdTable;
 use super::random::Random;
@@ -177,6 +178,8 @@ pub(crate) struct State {
     pub(crate) default_capacity: usize,
     /// The latency of new TCP streams and of connecting.
     pub(crate) default_latency: Duration,
+    /// What becomes of connects to these addresses.
+    pub(super) reaches: Vec<(Address, Reach)>,
 }
 
 impl State {
@@ -201,6 +204,7 @@ impl State {
             cuts: false,
             default_capacity: 64 * 1024,
             default_latency: Duration::ZERO,
+            reaches: Vec::new(),
         }
     }
 

@@ -161,3 +161,51 @@ fn calls_on_the_wrong_kind_of_file_fail_as_on_linux() {
         stage.sys.close(fd);
     }
 }
+
+#[test]
+fn a_socket_is_made_bound_and_connected_in_three_steps() {
+    let stage = Stage::new();
+    let listener = stage.listen(&ip("127.0.0.1:80"), 5).unwrap();
+    let client = stage.sys.socket(&ip("127.0.0.1:80")).unwrap();
+    assert_eq!(name(stage.poll(client)), "WH");
+    assert_eq!(probe(&stage, client, "rs"), [-libc::ENOTCONN, PIPE]);
+    assert_eq!(code(stage.sys.peer_address(client)), libc::ENOTCONN);
+    assert_eq!(code(stage.sys.bind(client, &ip("[::1]:7"))), libc::EAFNOSUPPORT);
+    assert_eq!(code(stage.sys.bind(client, &unix("/a"))), libc::EINVAL);
+    stage.sys.bind(client, &ip("127.0.0.9:7")).unwrap();
+    assert_eq!(code(stage.sys.start_connect(client, &ip("[::1]:80"))), libc::EAFNOSUPPORT);
+    stage.sys.start_connect(client, &ip("127.0.0.1:80")).unwrap();
+    assert_eq!(stage.poll(client), Report::WRITE);
+    assert_eq!(stage.sys.accept(listener).unwrap().1, ip("127.0.0.9:7"));
+    assert_eq!(code(stage.sys.start_connect(client, &ip("127.0.0.1:80"))), libc::EISCONN);
+    assert_eq!(code(stage.sys.bind(client, &ip("127.0.0.9:8"))), libc::EINVAL);
+    let other = stage.sys.socket(&ip("127.0.0.1:80")).unwrap();
+    stage.sys.bind(other, &ip("127.0.0.9:0")).unwrap();
+    assert!(matches!(stage.sys.local_address(other).unwrap(), Address::Ip(ip) if ip.port() != 0));
+    stage.sys.close(other);
+}
+
+#[test]
+fn what_the_test_says_becomes_of_a_connect() {
+    let stage = Stage::new();
+    stage.listen(&ip("0.0.0.0:80"), 5).unwrap();
+    let reach = |host: &str, reach| stage.world.with(|state| state.set_reach(&ip(host), Some(reach)));
+    reach("10.0.0.1:80", Reach::FailsAtOnce(libc::ENETUNREACH));
+    reach("10.0.0.2:80", Reach::Fails(ms(5), libc::EHOSTUNREACH));
+    reach("10.0.0.3:80", Reach::Never);
+    assert_eq!(code(stage.sys.connect(&ip("10.0.0.1:80"))), libc::ENETUNREACH);
+    let failing = stage.sys.connect(&ip("10.0.0.2:80")).unwrap();
+    let lost = stage.sys.connect(&ip("10.0.0.3:80")).unwrap();
+    assert_eq!([stage.poll(failing), stage.poll(lost)], [Report::empty(); 2]);
+    assert_eq!(code(stage.sys.start_connect(lost, &ip("10.0.0.3:80"))), libc::EALREADY);
+    stage.world.with(|state| state.advance(ms(1_000_000)));
+    assert_eq!(probe(&stage, failing, "o"), [libc::EHOSTUNREACH]);
+    assert_eq!(stage.poll(lost), Report::empty());
+    stage.world.with(|state| state.set_reach(&ip("10.0.0.1:80"), None));
+    reach("10.0.0.2:80", Reach::After(ms(3)));
+    assert_eq!(stage.poll(stage.sys.connect(&ip("10.0.0.1:80")).unwrap()), Report::WRITE);
+    let slow = stage.sys.connect(&ip("10.0.0.2:80")).unwrap();
+    assert_eq!(stage.poll(slow), Report::empty());
+    stage.world.with(|state| state.advance(ms(3)));
+    assert_eq!(stage.poll(slow), Report::WRITE);
+}
