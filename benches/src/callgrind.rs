@@ -6,8 +6,9 @@ use std::path::Path;
 
 use crate::Outcome;
 use crate::client::Client;
+use crate::peers::Peer;
 use crate::programs::Program;
-use crate::servers::{Launch, Peer, Server};
+use crate::servers::{Launch, Server};
 use crate::tools::scratch_file;
 
 /// Two runs of different length; what differs between them is the work of the difference alone.

@@ -10,8 +10,8 @@ use crate::Outcome;
 use crate::callgrind::{self, Lengths};
 use crate::dispatch;
 use crate::options::Options;
+use crate::peers::Peer;
 use crate::report::{Cell, Report, Table};
-use crate::servers::Peer;
 use crate::tools::find_tool;
 
 /// A figure may be this much above the file's: the C library picks its copying loops by processor, and the date of an

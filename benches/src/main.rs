@@ -3,11 +3,15 @@
 mod allocs;
 mod callgrind;
 mod client;
+mod configured;
 mod dispatch;
 mod http;
 mod instructions;
 mod memory;
+mod modes;
 mod options;
+mod paired;
+mod peers;
 mod posts;
 mod proc;
 mod programs;
@@ -17,6 +21,8 @@ mod syscalls;
 mod throughput;
 mod timers;
 mod tools;
+mod work;
+mod wrk;
 
 use std::error::Error;
 use std::process::ExitCode;

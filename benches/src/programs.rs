@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::options::Options;
-use crate::servers::{CONTROL, YARD_STICK};
+use crate::peers::{CONTROL, YARD_STICK};
 use crate::tools::{built_by_cargo, compiled, peer_workspace, scratch_file};
 use crate::{Outcome, proc};
 

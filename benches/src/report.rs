@@ -148,9 +148,10 @@ impl Report {
 
     /// Adds a row that has only its first cells, and the reason in the last column.
     ///
-    /// A reason that begins with `missing: ` tells of a tool or server that is not there; any other is a failure.
+    /// A reason that begins with `missing: ` tells of a tool or server that is not there, one with `no such mode: ` of
+    /// work that a server cannot do; any other is a failure.
     pub(crate) fn gap(&mut self, table: &mut Table, mut cells: Vec<Cell>, why: &str) {
-        if !why.starts_with("missing: ") {
+        if !["missing: ", "no such mode: "].iter().any(|word| why.starts_with(word)) {
             let names: Vec<String> = cells.iter().map(Cell::shown).collect();
             self.failure(format!("{}, {}: {why}", table.title, names.join(" ")));
         }
@@ -234,10 +235,11 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_keeps_its_row_and_is_a_failure_unless_something_is_missing() {
+    fn a_gap_keeps_its_row_and_is_a_failure_unless_something_is_missing_or_cannot_be() {
         let mut report = Report::new("http");
         let mut table = Table::new("t", &["server", "calls", "note"]);
         report.gap(&mut table, vec![Cell::text("x")], "missing: program");
+        report.gap(&mut Table::new("t", &["server", "note"]), vec![], "no such mode: one answer");
         assert!(report.is_clean());
         report.gap(&mut table, vec![Cell::text("y")], "crashed");
         assert!(!report.is_clean());
