@@ -45,22 +45,28 @@ pub(crate) struct Configured {
     pub(crate) dir: TempDir,
 }
 
-/// The most connections that a server is told to expect: it reserves memory for each.
-const SPARE: usize = 64;
+/// The most connections that a server is told to expect: it reserves memory for each. nginx closes idle ones as soon as less
+/// than a sixteenth is free.
+fn room(connections: usize) -> usize {
+    64 + connections * 5 / 4
+}
 
-/// Bytes of the piece that nginx's answer from memory is made of: a word of its configuration has 4 KiB at most.
-const PIECE: usize = 1024;
+/// Bytes of the piece that nginx's answer from memory is made of: a word of its configuration has less than 4 KiB.
+const PIECE: usize = 2048;
+
+/// A body of up to this many bytes comes with its head, or right behind it, and fits into any buffer.
+const SMALL: usize = 1024;
 
 /// # Errors
 /// `no such mode: ...` where nginx cannot do the work.
 pub(crate) fn nginx(address: SocketAddr, work: Work, connections: usize) -> Outcome<Configured> {
-    if matches!(work, Work::Post(len) if len > PIECE) {
+    if matches!(work, Work::Post(len) if len > SMALL) {
         return Err("no such mode: without an upstream it answers before it has read such a body".into());
     }
     let dir = TempDir::new("nginx")?;
     let at = dir.0.display();
     let body = match work {
-        Work::Big => "$piece".repeat(MIB / PIECE),
+        Work::Big => "$p".repeat(MIB / PIECE),
         _ => "Thanks for the request!".to_owned(),
     };
     let text = format!(
@@ -84,7 +90,7 @@ http {{
     fastcgi_temp_path {at}/fastcgi;
     uwsgi_temp_path {at}/uwsgi;
     scgi_temp_path {at}/scgi;
-    geo $piece {{ default {piece}; }}
+    geo $p {{ default {piece}; }}
     server {{
         listen {address} backlog=4096;
         location / {{ return 200 \"{body}\"; }}
@@ -92,7 +98,7 @@ http {{
     }}
 }}
 ",
-        connections = connections + SPARE,
+        connections = room(connections),
         piece = "x".repeat(PIECE),
         file = work::file()?.display(),
     );
@@ -107,7 +113,7 @@ pub(crate) fn haproxy(address: SocketAddr, work: Work, connections: usize) -> Ou
         Work::Big | Work::File => {
             return Err("no such mode: an answer of its own must fit into a buffer of 16 KiB".into());
         }
-        Work::Post(len) if len > PIECE => {
+        Work::Post(len) if len > SMALL => {
             return Err("no such mode: without an upstream a body must fit into a buffer of 16 KiB".into());
         }
         Work::Post(_) => "option http-buffer-request",
@@ -130,7 +136,7 @@ frontend thanks
     http-request return status 200 content-type \"text/html; charset=ISO-8859-1\" \
 string \"Thanks for the request!\"
 ",
-        connections = connections + SPARE,
+        connections = room(connections),
     );
     let config = dir.write("haproxy.cfg", &text)?;
     Ok(Configured { words: words(&["-db", "-q", "-f"], &config), dir })
@@ -149,8 +155,8 @@ mod tests {
         let made = nginx("127.0.0.1:1".parse().unwrap(), Work::Big, 10).unwrap();
         let config = PathBuf::from(made.words.last().unwrap());
         let text = fs::read_to_string(&config).unwrap();
-        assert_eq!(text.matches("$piece").count(), 1 + MIB / PIECE);
-        assert!(text.contains("worker_connections 74;"), "{text}");
+        assert_eq!(text.matches("$p").count(), 1 + MIB / PIECE);
+        assert!(text.contains("worker_connections 76;"), "{text}");
         drop(made);
         assert!(!config.parent().unwrap().exists());
     }

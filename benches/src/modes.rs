@@ -33,6 +33,19 @@ pub(crate) struct Mode {
     pub(crate) load: Load,
 }
 
+impl Mode {
+    /// How long a round is if `wanted` seconds are asked for: to make some thousands of connections takes its time.
+    pub(crate) fn seconds(&self, wanted: u64) -> u64 {
+        if self.load.connections > 1_000 { wanted.max(3) } else { wanted }
+    }
+
+    /// The load in words.
+    pub(crate) fn words(&self) -> String {
+        let count = self.load.connections;
+        format!("{}, {count} connection{}", self.what, if count == 1 { "" } else { "s" })
+    }
+}
+
 pub(crate) const MODES: [Mode; 10] = [
     Mode { name: "k1", what: "keep-alive", load: Load::new(Work::Get, 1) },
     Mode { name: "k64", what: "keep-alive", load: Load::new(Work::Get, 64) },
