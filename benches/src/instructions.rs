@@ -13,13 +13,38 @@ use crate::options::Options;
 use crate::peers::Peer;
 use crate::report::{Cell, Report, Table};
 use crate::tools::find_tool;
+use crate::work::{MIB, Work};
 
 /// A figure may be this much above the file's: the C library picks its copying loops by processor, and the date of an
 /// answer is made anew each second, however many requests that second has.
 const ALLOWED: f64 = 1.03;
 
-const REQUESTS: Lengths = Lengths { short: 300, long: 1_800 };
+/// What is measured of the server.
+struct Request {
+    name: &'static str,
+    work: Work,
+    /// Requests in one write.
+    depth: usize,
+    lengths: Lengths,
+    /// The figure is for this part of a request.
+    parts: f64,
+}
+
+const MANY: Lengths = Lengths { short: 300, long: 1_800 };
 const BATCHES: Lengths = Lengths { short: 50, long: 250 };
+const LARGE: Lengths = Lengths { short: 10, long: 60 };
+
+const KIB_OF_MIB: f64 = 1024.0;
+
+const REQUESTS: [Request; 7] = [
+    Request { name: "request, depth 1", work: Work::Get, depth: 1, lengths: MANY, parts: 1.0 },
+    Request { name: "request, depth 16", work: Work::Get, depth: 16, lengths: BATCHES, parts: 1.0 },
+    Request { name: "request and close", work: Work::Close, depth: 1, lengths: MANY, parts: 1.0 },
+    Request { name: "request, POST 1 KiB", work: Work::Post(1024), depth: 1, lengths: MANY, parts: 1.0 },
+    Request { name: "POST 1 MiB, a KiB", work: Work::Post(MIB), depth: 1, lengths: LARGE, parts: KIB_OF_MIB },
+    Request { name: "answer 1 MiB, a KiB", work: Work::Big, depth: 1, lengths: LARGE, parts: KIB_OF_MIB },
+    Request { name: "file 1 MiB, a KiB", work: Work::File, depth: 1, lengths: LARGE, parts: KIB_OF_MIB },
+];
 
 const HEAD: &str = "\
 # User instructions for one piece of work, by `cargo run --release -p benches -- instructions`; see README.md.
@@ -91,16 +116,17 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
 /// Everything that has a row, measured.
 fn measurements() -> Outcome<Vec<(&'static str, Outcome<f64>)>> {
     let server = Peer::ours()?;
-    let request = |lengths, depth| {
+    let of_request = |request: &Request| -> Outcome<f64> {
         let valgrind: PathBuf = find_tool("valgrind").ok_or("missing: valgrind")?;
-        callgrind::of_server(&server, &valgrind, lengths, depth)
+        let Request { work, depth, ref lengths, parts, .. } = *request;
+        Ok(callgrind::of_server(&server, &valgrind, lengths, work, depth)? / parts)
     };
-    Ok(vec![
+    let mut all = vec![
         ("event, 1 ready", dispatch::our_instructions(dispatch::ONE)),
         ("event, 100 ready", dispatch::our_instructions(dispatch::MANY)),
-        ("request, depth 1", request(&REQUESTS, 1)),
-        ("request, depth 16", request(&BATCHES, 16)),
-    ])
+    ];
+    all.extend(REQUESTS.iter().map(|request| (request.name, of_request(request))));
+    Ok(all)
 }
 
 fn verdict(before: Option<f64>, now: f64) -> Verdict {
