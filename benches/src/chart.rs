@@ -37,8 +37,8 @@ const LINE_COLOUR: RGBColor = RGBColor(203, 24, 29);
 #[derive(Debug, PartialEq)]
 struct Bar {
     server: String,
-    /// Or why there is none.
-    ratio: Result<f64, String>,
+    /// Lowest, median and highest of the rounds, or why there is none.
+    ratio: Result<[f64; 3], String>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -86,7 +86,11 @@ fn read(text: &str) -> Outcome<Chart> {
         if server == YARD_STICK {
             continue;
         }
-        let ratio = row[RATIO]["median"].as_f64().ok_or_else(|| string(&row["note"]));
+        let part = |name: &str| row[RATIO][name].as_f64();
+        let ratio = match (part("min"), part("median"), part("max")) {
+            (Some(low), Some(median), Some(high)) => Ok([low, median, high]),
+            _ => Err(string(&row["note"])),
+        };
         panels.last_mut().ok_or("no panel")?.bars.push(Bar { server, ratio });
     }
     if panels.is_empty() {
@@ -117,7 +121,8 @@ fn draw(chart: &Chart) -> Outcome<String> {
         };
         let title = "Processor time a request, against a bare epoll loop (less is better)";
         root.draw(&text(title, 18, (14, 10)))?;
-        root.draw(&text(&format!("{}. The red line is the bare loop: 1.", chart.title), 12, (14, 34)))?;
+        let how = "bars: median; thin lines: lowest to highest; red: the bare loop, 1";
+        root.draw(&text(&format!("{}. {how}", chart.title), 12, (14, 34)))?;
         for (at, panel) in chart.panels.iter().enumerate() {
             let (column, row) = (i32::try_from(at % COLUMNS)?, i32::try_from(at / COLUMNS)?);
             draw_panel(&root, panel, (column * PANEL_WIDTH, HEAD + row * panel_height))?;
@@ -139,23 +144,26 @@ fn draw_panel(root: &Area<'_>, panel: &Panel, (left, top): (i32, i32)) -> Outcom
     root.draw(&Text::new(head, (left + 14, top + 18), style(13, TEXT_COLOUR, HPos::Left)))?;
     let from = left + NAMES_WIDTH;
     let room = PANEL_WIDTH - NAMES_WIDTH - NUMBER_WIDTH;
-    let highest = panel.bars.iter().filter_map(|bar| bar.ratio.as_ref().ok().copied()).fold(1.0, f64::max);
+    let highest = panel.bars.iter().filter_map(|bar| Some(bar.ratio.as_ref().ok()?[2])).fold(1.0, f64::max);
     let scale = f64::from(room) / highest.min(MOST);
     let mut y = top + PANEL_HEAD;
     for bar in &panel.bars {
         let middle = y + BAR_HEIGHT / 2;
         root.draw(&Text::new(bar.server.clone(), (from - 6, middle), style(12, TEXT_COLOUR, HPos::Right)))?;
         match &bar.ratio {
-            Ok(ratio) => {
+            Ok([low, median, high]) => {
                 let colour = match bar.server.as_str() {
                     OURS => OURS_COLOUR,
                     CONTROL => CONTROL_COLOUR,
                     _ => PEER_COLOUR,
                 };
-                let to = from + (ratio.min(MOST) * scale) as i32;
+                let at = |ratio: &f64| from + (ratio.min(MOST) * scale) as i32;
+                let (to, ends) = (at(median), [(at(low), middle), (at(high), middle)]);
                 root.draw(&Rectangle::new([(from, y + 2), (to, y + BAR_HEIGHT - 2)], colour.filled()))?;
-                let number = format!("{ratio:.2}{}", if *ratio > MOST { " »" } else { "" });
-                root.draw(&Text::new(number, (to + 5, middle), style(12, TEXT_COLOUR, HPos::Left)))?;
+                root.draw(&PathElement::new(ends, TEXT_COLOUR.stroke_width(1)))?;
+                let number = format!("{median:.2}{}", if *median > MOST { " »" } else { "" });
+                let after = (at(high) + 5, middle);
+                root.draw(&Text::new(number, after, style(12, TEXT_COLOUR, HPos::Left)))?;
             }
             Err(why) => {
                 // What stands behind the colon is for the table.
@@ -201,7 +209,7 @@ mod tests {
         let [k1, k64] = &chart.panels[..] else { panic!("{chart:?}") };
         assert_eq!((k1.mode.as_str(), k1.what.as_str()), ("k1", "keep-alive, 1 connections"));
         assert_eq!(k1.bars.len(), 2);
-        assert_eq!(k1.bars[0], Bar { server: OURS.to_owned(), ratio: Ok(1.1) });
+        assert_eq!(k1.bars[0], Bar { server: OURS.to_owned(), ratio: Ok([1.0, 1.1, 1.2]) });
         assert_eq!(k64.bars[1].ratio, Err("no such mode: it cannot".to_owned()));
     }
 

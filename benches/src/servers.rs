@@ -15,8 +15,8 @@ use crate::peers::Peer;
 use crate::work::Work;
 use crate::{Outcome, proc};
 
-/// How long a server may take to say that it is ready; valgrind needs seconds.
-const START: Duration = Duration::from_secs(30);
+/// How long a server may take to be ready; under valgrind what OpenSSL does for HAProxy takes many seconds.
+const START: Duration = Duration::from_secs(60);
 
 /// How long a server may take to end after SIGTERM.
 const STOP: Duration = Duration::from_secs(15);
