@@ -11,7 +11,6 @@ use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::process::ExitCode;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -114,12 +113,12 @@ async fn serve(address: SocketAddr, file: Option<Arc<File>>) -> Outcome<Infallib
     let mut http = http1::Builder::new();
     // Its deadline for heads is on unless it has no timer; the others have theirs on, too.
     http.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30)).pipeline_flush(true);
-    let http = Rc::new(http);
+    let http = Arc::new(http);
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         let (http, file) = (http.clone(), file.clone());
-        tokio::task::spawn_local(async move {
+        tokio::spawn(async move {
             let service = service_fn(|request| answer(request, file.clone()));
             // A client that leaves is its own affair.
             let _left = http.serve_connection(TokioIo::new(stream), service).await;
@@ -135,8 +134,7 @@ fn main() -> ExitCode {
             [what, path] if what == "file" => Some(Arc::new(File::open(path)?)),
             _ => None,
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        tokio::task::LocalSet::new().block_on(&runtime, serve(address, file))
+        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve(address, file))
     };
     match run() {
         Ok(never) => match never {},
