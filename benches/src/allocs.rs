@@ -14,11 +14,13 @@ use std::time::Duration;
 use event_core::{Event, EventBase, LoopFlags, Timer, What};
 
 use crate::Outcome;
-use crate::client::{BODY, Client};
+use crate::client::{Client, REASON, Script};
 use crate::options::Options;
+use crate::peers::Peer;
 use crate::report::{Cell, Report, Table};
-use crate::servers::{Launch, Peer, Server};
+use crate::servers::{Launch, Server};
 use crate::tools::{find_tool, scratch_file};
+use crate::work::{THANKS, Work};
 
 /// Calls before the counted ones: buffers have grown and lazily made things exist.
 const WARM_UP: u64 = 1_000;
@@ -88,7 +90,7 @@ fn in_process() -> Outcome<Vec<Figures>> {
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;
     let answer =
-        [b"HTTP/1.1 200 Client\r\nContent-Length: 23\r\n\r\n".as_slice(), BODY].concat().into_boxed_slice();
+        [b"HTTP/1.1 200 Client\r\nContent-Length: 23\r\n\r\n".as_slice(), THANKS].concat().into_boxed_slice();
     all.push(measure("control: blocking server without a heap, one GET", || {
         let (mut block, mut len) = ([0; 1024], 0);
         while !block[..len].ends_with(b"\r\n\r\n") {
@@ -145,7 +147,7 @@ fn warm_get() -> Outcome<Figures> {
     let count = served.clone();
     http.set_gencb(move |req| {
         count.set(count.get() + 1);
-        req.send_reply(200, "Client", BODY)
+        req.send_reply(200, "Client", THANKS)
     });
     let requests = Requests::start(address);
     let figures = measure("event-http: warm keep-alive GET, the handler's body included", || {
@@ -186,7 +188,8 @@ struct Requests {
 impl Requests {
     fn start(address: SocketAddr) -> Self {
         let thread = thread::spawn(move || {
-            let mut client = Client::connect(address)?;
+            let script = Rc::new(Script::new(address, Work::Get, REASON));
+            let mut client = Client::connect(address, &script)?;
             let mut answered = 0;
             while client.get().is_ok() {
                 answered += 1;

@@ -5,10 +5,11 @@ use std::fs;
 use std::path::Path;
 
 use crate::Outcome;
-use crate::client::Client;
+use crate::peers::Peer;
 use crate::programs::Program;
-use crate::servers::{Launch, Peer, Server};
+use crate::servers::{Launch, Server};
 use crate::tools::scratch_file;
+use crate::work::Work;
 
 /// Two runs of different length; what differs between them is the work of the difference alone.
 pub(crate) struct Lengths {
@@ -38,8 +39,15 @@ pub(crate) fn of_program(
     lengths.slope(|pieces| collected(&program.run_under(valgrind, &FLAGS, LOG, &args(pieces))?))
 }
 
-/// Instructions for each request of a server, when `depth` requests come in one write.
-pub(crate) fn of_server(peer: &Peer, valgrind: &Path, lengths: &Lengths, depth: usize) -> Outcome<f64> {
+/// Instructions for each request of a server: `depth` come in one write, and a client for as many batches as there are or,
+/// if the work is to close, one for each.
+pub(crate) fn of_server(
+    peer: &Peer,
+    valgrind: &Path,
+    lengths: &Lengths,
+    work: Work,
+    depth: usize,
+) -> Outcome<f64> {
     let batches = lengths.slope(|batches| {
         let log = scratch_file("callgrind")?;
         let mut file = OsString::from(LOG);
@@ -47,10 +55,16 @@ pub(crate) fn of_server(peer: &Peer, valgrind: &Path, lengths: &Lengths, depth: 
         let mut wrapper: Vec<OsString> = vec![valgrind.into()];
         wrapper.extend(FLAGS.map(OsString::from));
         wrapper.push(file);
-        let server = Server::start(peer, &Launch { wrapper, ..Launch::default() })?;
-        let mut client: Client = server.connect()?;
-        for _ in 0..batches {
-            client.get_pipelined(depth)?;
+        let server = Server::start(peer, &Launch { wrapper, work, ..Launch::default() })?;
+        if work == Work::Close {
+            for _ in 0..batches {
+                let mut client = server.connect()?;
+                client.send()?;
+                client.last_answer()?;
+            }
+        } else {
+            let mut client = server.connect()?;
+            (0..batches).try_for_each(|_| client.get_pipelined(depth))?;
         }
         server.stop()?;
         let text = fs::read_to_string(&log).map_err(|error| format!("valgrind left no log: {error}"))?;

@@ -2,9 +2,9 @@
 
 use crate::callgrind::{self, Lengths};
 use crate::options::Options;
+use crate::peers::{CONTROL, YARD_STICK};
 use crate::programs::{Program, Row, Run, Source, rounds, yard_sticks};
 use crate::report::{Cell, Report, Table};
-use crate::servers::{CONTROL, YARD_STICK};
 use crate::tools::find_tool;
 use crate::{Outcome, proc, syscalls};
 

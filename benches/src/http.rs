@@ -1,38 +1,30 @@
-//! Requests a second and processor time a request, under wrk, all servers in turn in each round.
+//! Requests a second, latency, memory and processor time a request, under wrk: all servers in turn in each round.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Instant;
 
+use crate::modes::{Load, MODES, Mode};
 use crate::options::Options;
+use crate::peers::{CONTROL, Peer, YARD_STICK};
 use crate::report::{Cell, Report, Table};
-use crate::servers::{Launch, Peer, Server, YARD_STICK};
-use crate::tools::{find_tool, scratch_dir};
-use crate::{Outcome, proc};
+use crate::servers::{Launch, Server};
+use crate::tools::find_tool;
+use crate::work::Work;
+use crate::wrk::Wrk;
+use crate::{Outcome, paired, proc, syscalls};
 
-/// One kind of load.
-struct Mode {
-    name: &'static str,
-    what: &'static str,
-    connections: usize,
-    /// Each connection carries one request.
-    one_request: bool,
-    /// Requests sent in one write, before any answer is read.
-    depth: usize,
-}
-
-const MODES: [Mode; 5] = [
-    Mode { name: "k1", what: "keep-alive", connections: 1, one_request: false, depth: 1 },
-    Mode { name: "k64", what: "keep-alive", connections: 64, one_request: false, depth: 1 },
-    Mode { name: "k400", what: "keep-alive", connections: 400, one_request: false, depth: 1 },
-    Mode { name: "close64", what: "one connection a request", connections: 64, one_request: true, depth: 1 },
-    Mode { name: "pipe16", what: "16 requests pipelined", connections: 64, one_request: false, depth: 16 },
-];
-
-/// Requests that warm a server up before its first round.
+/// Requests that warm a server up before its first round; of large ones, fewer.
 const WARM_UP: usize = 2_000;
+const WARM_UP_LARGE: usize = 20;
+
+/// How often a round is begun.
+const TRIES: usize = 3;
+
+/// What a server needs in a mode besides its rounds, in seconds: to be started, warmed up, counted under strace.
+const ASIDE: f64 = 4.0;
+
+/// What a round takes besides its load, in seconds.
+const BETWEEN: f64 = 0.2;
 
 const COLUMNS: &[&str] = &[
     "mode",
@@ -42,6 +34,10 @@ const COLUMNS: &[&str] = &[
     "user",
     "system",
     "cpu to bare",
+    "p50 us",
+    "p99 us",
+    "RSS KiB",
+    "calls/req",
     "busy %",
     "answer bytes",
     "failed",
@@ -56,6 +52,9 @@ struct Sample {
     split: Option<(f64, f64)>,
     /// Share of one processor that the server kept busy.
     busy: f64,
+    latency: Option<(f64, f64)>,
+    /// Bytes in the middle of the load.
+    resident: Option<u64>,
     failed: u64,
 }
 
@@ -65,10 +64,21 @@ struct Run {
     /// Gone after its first error, which then stands in `error`.
     server: Option<Server>,
     answer_bytes: usize,
-    samples: Vec<Sample>,
-    /// Ratios to the yard-stick in the same round.
-    ratios: Vec<f64>,
+    /// One a round; none for the rounds after an error.
+    samples: Vec<Option<Sample>>,
+    /// System calls a request; nothing if they are not counted.
+    calls: Cell,
     error: Option<String>,
+}
+
+impl Run {
+    fn values(&self, value: impl Fn(&Sample) -> Option<f64>) -> Vec<f64> {
+        self.samples.iter().flatten().filter_map(value).collect()
+    }
+
+    fn cpu(&self) -> Vec<Option<f64>> {
+        self.samples.iter().map(|sample| Some(sample.as_ref()?.cpu)).collect()
+    }
 }
 
 /// The processor of the servers and that of the load.
@@ -89,16 +99,33 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
         report.add(table);
         return Ok(());
     };
+    let strace = find_tool("strace");
+    if strace.is_none() {
+        report.note("calls/req: missing: strace");
+    }
     let allowed = proc::allowed_cpus()?;
     let cpus = Cpus { server: allowed[allowed.len() - 1], load: allowed[0] };
     if cpus.server == cpus.load {
         report.note("only one processor: servers and load share it, req/s and busy % mean little");
     }
-    for &mode in &modes {
-        let script = script(mode)?;
-        let wrk = Wrk { program: wrk.clone(), script, seconds: options.seconds, cpu: cpus.load };
-        for run in measure(mode, &peers, &wrk, &cpus, options.rounds)? {
-            add_row(&mut table, report, mode, &run);
+    eprintln!(
+        "http: {} modes, {} servers, {} rounds of {} s: about {:.0} minutes",
+        modes.len(),
+        peers.len(),
+        options.rounds,
+        options.seconds,
+        (estimate(options, &modes, peers.len()) / 60.0).ceil()
+    );
+    for (at, &mode) in modes.iter().enumerate() {
+        eprintln!("http: {} ({} of {})", mode.name, at + 1, modes.len());
+        let wrk = Wrk::new(&wrk, mode, options.seconds, cpus.load)?;
+        let mut runs = measure(&mode.load, &peers, &wrk, &cpus, options.rounds);
+        if let Some(strace) = &strace {
+            count_calls(&mut runs, &mode.load, &peers, strace);
+        }
+        let bare = runs.iter().find(|run| run.name == YARD_STICK).map(Run::cpu).unwrap_or_default();
+        for run in &runs {
+            add_row(&mut table, report, mode, run, &bare);
         }
     }
     report.add(table);
@@ -108,29 +135,32 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
         cpus.server, cpus.load
     ));
     for mode in modes {
-        report.note(format!("{}: {}, {} connections", mode.name, mode.what, mode.connections));
+        report.note(format!("{}: {}", mode.name, mode.words()));
     }
     Ok(())
 }
 
+/// Seconds that the whole measurement takes, about.
+fn estimate(options: &Options, modes: &[&Mode], servers: usize) -> f64 {
+    let of_mode = |mode: &&Mode| {
+        let round = mode.seconds(options.seconds) as f64 + BETWEEN;
+        servers as f64 * (options.rounds as f64 * round + ASIDE)
+    };
+    modes.iter().map(of_mode).sum()
+}
+
 /// Starts all servers once, then loads them in turn, round after round.
-fn measure(mode: &Mode, peers: &[Peer], wrk: &Wrk, cpus: &Cpus, rounds: usize) -> Outcome<Vec<Run>> {
-    let mut runs: Vec<Run> = peers.iter().map(|peer| start(peer, mode, cpus)).collect();
+fn measure(load: &Load, peers: &[Peer], wrk: &Wrk, cpus: &Cpus, rounds: usize) -> Vec<Run> {
+    let mut runs: Vec<Run> = peers.iter().map(|peer| start(peer, load, cpus)).collect();
     for _ in 0..rounds {
-        let mut yard_stick = None;
         for run in &mut runs {
-            let Some(server) = &mut run.server else { continue };
-            match one_round(server, mode, wrk) {
-                Ok(sample) => {
-                    if run.name == YARD_STICK {
-                        yard_stick = Some(sample.cpu);
-                    }
-                    run.ratios.extend(yard_stick.map(|cpu| sample.cpu / cpu));
-                    run.samples.push(sample);
-                }
+            let sample = run.server.as_mut().map(|server| one_round(server, load.work, wrk));
+            match sample.transpose() {
+                Ok(sample) => run.samples.push(sample),
                 Err(error) => {
                     run.error = Some(error.to_string());
                     run.server = None;
+                    run.samples.push(None);
                 }
             }
         }
@@ -142,20 +172,25 @@ fn measure(mode: &Mode, peers: &[Peer], wrk: &Wrk, cpus: &Cpus, rounds: usize) -
             run.error = Some(error.to_string());
         }
     }
-    Ok(runs)
+    runs
 }
 
-fn start(peer: &Peer, mode: &Mode, cpus: &Cpus) -> Run {
-    let launch = Launch { cpu: Some(cpus.server), one_request: mode.one_request, ..Launch::default() };
+fn start(peer: &Peer, load: &Load, cpus: &Cpus) -> Run {
+    let launch = Launch {
+        cpu: Some(cpus.server),
+        work: load.work,
+        connections: load.connections,
+        ..Launch::default()
+    };
     let mut run = Run {
         name: peer.name.clone(),
         server: None,
         answer_bytes: 0,
         samples: Vec::new(),
-        ratios: Vec::new(),
+        calls: Cell::Missing,
         error: None,
     };
-    match Server::start(peer, &launch).and_then(|server| Ok((warm_up(&server, mode)?, server))) {
+    match Server::start(peer, &launch).and_then(|server| Ok((warm_up(&server, load)?, server))) {
         Ok((answer_bytes, server)) => {
             run.answer_bytes = answer_bytes;
             run.server = Some(server);
@@ -166,66 +201,105 @@ fn start(peer: &Peer, mode: &Mode, cpus: &Cpus) -> Run {
 }
 
 /// Checks the answers byte for byte, which wrk does not do; returns the length of one.
-fn warm_up(server: &Server, mode: &Mode) -> Outcome<usize> {
-    if mode.one_request {
-        for _ in 0..WARM_UP / 10 {
-            server.connect()?.get_and_close()?;
+fn warm_up(server: &Server, load: &Load) -> Outcome<usize> {
+    let requests = if load.is_large() { WARM_UP_LARGE } else { WARM_UP };
+    if load.work == Work::Close {
+        let once = || {
+            let mut client = server.connect()?;
+            client.send()?;
+            client.last_answer()
+        };
+        for _ in 0..requests / 10 {
+            once()?;
         }
-        return server.connect()?.get_and_close();
+        return once();
     }
     let mut client = server.connect()?;
-    for _ in 0..WARM_UP / mode.depth {
-        client.get_pipelined(mode.depth)?;
+    for _ in 0..requests / load.depth {
+        client.get_pipelined(load.depth)?;
     }
     client.get()
 }
 
-fn one_round(server: &mut Server, mode: &Mode, wrk: &Wrk) -> Outcome<Sample> {
+fn one_round(server: &mut Server, work: Work, wrk: &Wrk) -> Outcome<Sample> {
+    for _ in 0..TRIES {
+        if let Some(sample) = try_round(server, work, wrk)? {
+            return Ok(sample);
+        }
+    }
+    Err("wrk made no request".into())
+}
+
+/// Nothing if wrk was done before it had begun: on a busy machine, with thousands of connections to make.
+fn try_round(server: &mut Server, work: Work, wrk: &Wrk) -> Outcome<Option<Sample>> {
     server.still_runs()?;
-    let before = proc::cpu(server.pid())?;
+    let pid = server.pid();
+    let before = proc::cpu(pid)?;
     let began = Instant::now();
-    let figures = wrk.load(&format!("http://{}/", server.address), mode.connections)?;
+    let mut resident = None;
+    let figures = wrk.load(&format!("http://{}{}", server.address, work.path()), || {
+        resident = proc::resident(pid).ok();
+    })?;
     let wall = began.elapsed();
     server.still_runs()?;
-    let used = proc::cpu(server.pid())?.since(before);
+    let used = proc::cpu(pid)?.since(before);
+    if figures.requests == 0 && figures.failed == 0 {
+        return Ok(None);
+    }
     if figures.requests == 0 {
         return Err(format!("no request succeeded, {} failed", figures.failed).into());
     }
     let cpu = used.run.as_secs_f64() * 1e6 / figures.requests as f64;
-    Ok(Sample {
+    Ok(Some(Sample {
         per_second: figures.requests as f64 / figures.seconds,
         cpu,
         split: used.user_share().map(|user| (cpu * user, cpu * (1.0 - user))),
         busy: 100.0 * used.run.as_secs_f64() / wall.as_secs_f64(),
+        latency: figures.latency,
+        resident,
         failed: figures.failed,
-    })
+    }))
 }
 
-fn add_row(table: &mut Table, report: &mut Report, mode: &Mode, run: &Run) {
+/// What is counted comes out alike: the control is left out.
+fn count_calls(runs: &mut [Run], load: &Load, peers: &[Peer], strace: &Path) {
+    for (run, peer) in runs.iter_mut().zip(peers) {
+        if run.error.is_some() || run.name == CONTROL {
+            continue;
+        }
+        match syscalls::in_step(peer, strace, load) {
+            Ok(slope) => run.calls = Cell::number(slope.values().sum(), 2),
+            Err(error) => run.error = Some(format!("under strace: {error}")),
+        }
+    }
+}
+
+fn add_row(table: &mut Table, report: &mut Report, mode: &Mode, run: &Run, bare: &[Option<f64>]) {
     let head = vec![Cell::text(mode.name), Cell::text(&run.name)];
     let note = run.error.as_deref().unwrap_or_default();
-    if run.samples.is_empty() {
+    if run.samples.iter().flatten().next().is_none() {
         report.gap(table, head, note);
         return;
     }
     if !note.is_empty() {
         report.failure(format!("{} {}: {note}", mode.name, run.name));
     }
-    let spread = |value: &dyn Fn(&Sample) -> Option<f64>, decimals| {
-        Cell::spread(run.samples.iter().filter_map(value).collect(), decimals)
-    };
-    let failed: u64 = run.samples.iter().map(|sample| sample.failed).sum();
+    let failed: u64 = run.samples.iter().flatten().map(|sample| sample.failed).sum();
     if failed > 0 {
         report.failure(format!("{} {}: {failed} requests failed", mode.name, run.name));
     }
     let mut row = head;
     row.extend([
-        spread(&|sample| Some(sample.per_second), 0),
-        spread(&|sample| Some(sample.cpu), 2),
-        spread(&|sample| Some(sample.split?.0), 2),
-        spread(&|sample| Some(sample.split?.1), 2),
-        Cell::spread(run.ratios.clone(), 2),
-        spread(&|sample| Some(sample.busy), 0),
+        Cell::spread(run.values(|sample| Some(sample.per_second)), 0),
+        Cell::spread(run.values(|sample| Some(sample.cpu)), 2),
+        Cell::spread(run.values(|sample| Some(sample.split?.0)), 2),
+        Cell::spread(run.values(|sample| Some(sample.split?.1)), 2),
+        Cell::spread(paired::ratios(&run.cpu(), bare), 2),
+        Cell::spread(run.values(|sample| Some(sample.latency?.0)), 0),
+        Cell::spread(run.values(|sample| Some(sample.latency?.1)), 0),
+        Cell::spread(run.values(|sample| Some(sample.resident? as f64 / 1024.0)), 0),
+        run.calls.clone(),
+        Cell::spread(run.values(|sample| Some(sample.busy)), 0),
         Cell::number(run.answer_bytes as f64, 0),
         Cell::number(failed as f64, 0),
         Cell::text(note),
@@ -233,90 +307,83 @@ fn add_row(table: &mut Table, report: &mut Report, mode: &Mode, run: &Run) {
     table.row(row);
 }
 
-/// The load generator, ready for one mode.
-struct Wrk {
-    program: PathBuf,
-    script: PathBuf,
-    seconds: u64,
-    cpu: usize,
-}
-
-/// What wrk counted.
-#[derive(Debug, PartialEq)]
-struct Figures {
-    requests: u64,
-    seconds: f64,
-    /// Errors of any kind: connect, read, write, status, timeout.
-    failed: u64,
-}
-
-impl Wrk {
-    fn load(&self, url: &str, connections: usize) -> Outcome<Figures> {
-        let mut command = Command::new(&self.program);
-        command
-            .args(["-t", "1", "-c", &connections.to_string(), "-d", &format!("{}s", self.seconds), "-s"])
-            .arg(&self.script)
-            .arg(url)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let mut child = proc::pinned(self.cpu, || command.spawn())?
-            .map_err(|error| format!("cannot start wrk: {error}"))?;
-        let deadline = Instant::now() + Duration::from_secs(self.seconds + 30);
-        while child.try_wait()?.is_none() {
-            if Instant::now() > deadline {
-                child.kill()?;
-                child.wait()?;
-                return Err("wrk did not end by itself".into());
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        let output = child.wait_with_output()?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        figures(&text).ok_or_else(|| format!("wrk gave no figures: {}", text.trim()).into())
-    }
-}
-
-/// Writes the script that makes wrk send this mode's requests and print its counts in one line.
-fn script(mode: &Mode) -> Outcome<PathBuf> {
-    let mut text = String::from(
-        "function done(summary, latency, requests)\n  \
-           local e = summary.errors\n  \
-           print(string.format(\"figures %d %d %d\", summary.requests, summary.duration,\n    \
-             e.connect + e.read + e.write + e.status + e.timeout))\n\
-         end\n",
-    );
-    if mode.one_request {
-        text.push_str("wrk.headers[\"Connection\"] = \"close\"\n");
-    }
-    if mode.depth > 1 {
-        text.push_str(&format!(
-            "function init(args) batch = string.rep(wrk.format(), {}) end\n\
-             function request() return batch end\n",
-            mode.depth
-        ));
-    }
-    let path: &Path = &scratch_dir()?.join(format!("{}.lua", mode.name));
-    fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-    Ok(path.to_owned())
-}
-
-/// Finds the script's line in what wrk printed.
-fn figures(text: &str) -> Option<Figures> {
-    let line = text.lines().find_map(|line| line.strip_prefix("figures "))?;
-    let mut numbers = line.split(' ').map(str::parse::<u64>);
-    let mut next = || numbers.next()?.ok();
-    Some(Figures { requests: next()?, seconds: next()? as f64 / 1e6, failed: next()? })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn sample(cpu: f64, failed: u64) -> Option<Sample> {
+        Some(Sample {
+            per_second: 1e6 / cpu,
+            cpu,
+            split: None,
+            busy: 100.0,
+            latency: Some((1.0, 2.0)),
+            resident: Some(2048),
+            failed,
+        })
+    }
+
+    fn run(name: &str, samples: Vec<Option<Sample>>) -> Run {
+        Run {
+            name: name.to_owned(),
+            server: None,
+            answer_bytes: 100,
+            samples,
+            calls: Cell::number(3.0, 2),
+            error: None,
+        }
+    }
+
+    fn shown(run: &Run, bare: &[Option<f64>]) -> (Report, String) {
+        let (mut report, mut table) = (Report::new("http"), Table::new("t", COLUMNS));
+        add_row(&mut table, &mut report, &MODES[1], run, bare);
+        report.add(table);
+        let text = report.text();
+        (report, text)
+    }
+
     #[test]
-    fn the_line_of_the_script_is_found_among_wrks_own() {
-        let text = "Running 2s test\nRequests/sec: 5\nfigures 1000 2000000 3\n";
-        assert_eq!(figures(text), Some(Figures { requests: 1000, seconds: 2.0, failed: 3 }));
-        assert_eq!(figures("unable to connect"), None);
+    fn a_ratio_is_the_median_of_the_rounds_ratios_and_not_the_ratio_of_medians() {
+        let bare = run(YARD_STICK, vec![sample(1.0, 0), sample(2.0, 0), sample(10.0, 0)]);
+        let other = run("x", vec![sample(2.0, 0), sample(6.0, 0), sample(10.0, 0)]);
+        let (report, text) = shown(&other, &bare.cpu());
+        assert!(report.is_clean());
+        // Of the ratios 2, 3 and 1; the medians 6 and 2 would give 3.
+        assert!(text.contains("2.00 (1.00-3.00)"), "{text}");
+    }
+
+    #[test]
+    fn a_request_that_failed_makes_the_run_a_failure() {
+        let (report, text) = shown(&run("x", vec![sample(1.0, 0), sample(1.0, 2)]), &[]);
+        assert!(!report.is_clean());
+        assert!(text.contains("FAILED: k64 x: 2 requests failed"), "{text}");
+    }
+
+    #[test]
+    fn a_server_that_fails_in_a_later_round_keeps_its_figures_and_is_a_failure() {
+        let mut broken = run("x", vec![sample(2.0, 0), None, None]);
+        broken.error = Some("ended by itself".to_owned());
+        let (report, text) = shown(&broken, &[Some(1.0), Some(1.0), Some(1.0)]);
+        assert!(!report.is_clean());
+        assert!(text.contains(" 2.00 ") && text.contains("ended by itself"), "{text}");
+    }
+
+    #[test]
+    fn a_mode_that_a_server_does_not_have_is_a_row_without_figures_and_no_failure() {
+        let mut other = run("x", vec![None]);
+        other.error = Some("no such mode: it has one answer".to_owned());
+        let (report, text) = shown(&other, &[Some(1.0)]);
+        assert!(report.is_clean());
+        assert!(text.contains("no such mode: it has one answer"), "{text}");
+    }
+
+    #[test]
+    fn what_is_announced_grows_with_modes_servers_rounds_and_seconds() {
+        let of = |line: &str| {
+            let options = Options::parse(line.split(' ').map(str::to_owned)).unwrap();
+            estimate(&options, &MODES.iter().collect::<Vec<_>>(), 9)
+        };
+        assert!(of("http --rounds 7 --seconds 3") > 90.0 * 7.0 * 3.0);
+        assert!(of("http --rounds 1 --seconds 1") < of("http --rounds 2 --seconds 1"));
     }
 }

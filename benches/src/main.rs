@@ -2,12 +2,18 @@
 
 mod allocs;
 mod callgrind;
+#[cfg(feature = "chart")]
+mod chart;
 mod client;
+mod configured;
 mod dispatch;
 mod http;
 mod instructions;
 mod memory;
+mod modes;
 mod options;
+mod paired;
+mod peers;
 mod posts;
 mod proc;
 mod programs;
@@ -17,6 +23,8 @@ mod syscalls;
 mod throughput;
 mod timers;
 mod tools;
+mod work;
+mod wrk;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -28,14 +36,26 @@ use crate::report::Report;
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 fn main() -> ExitCode {
-    let options = match Options::parse(std::env::args().skip(1)) {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [command, files @ ..] = &args[..]
+        && command == "chart"
+    {
+        return match draw(files) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("benches: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let options = match Options::parse(args.iter().cloned()) {
         Ok(options) => options,
         Err(error) => {
             eprintln!("benches: {error}\n\n{}", options::USAGE);
             return ExitCode::from(2);
         }
     };
-    match measure(&options) {
+    match measure(&options, &args) {
         Ok(report) if report.is_clean() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
@@ -45,12 +65,25 @@ fn main() -> ExitCode {
     }
 }
 
-fn measure(options: &Options) -> Outcome<Report> {
+/// Draws what was measured before.
+#[cfg(feature = "chart")]
+fn draw(files: &[String]) -> Outcome<()> {
+    chart::run(files)
+}
+
+/// Most builds have no need of a plotting crate.
+#[cfg(not(feature = "chart"))]
+fn draw(_: &[String]) -> Outcome<()> {
+    Err("chart needs a build with the feature: cargo run --release -p benches --features chart -- chart ..."
+        .into())
+}
+
+fn measure(options: &Options, args: &[String]) -> Outcome<Report> {
     let mut report = Report::new(options.command.name());
     if cfg!(debug_assertions) {
         report.note("built without --release: the figures of Rust servers mean nothing");
     }
-    report.note(proc::machine());
+    report.set_origin(proc::machine(), format!("cargo run --release -p benches -- {}", args.join(" ")));
     proc::raise_open_file_limit()?;
     match options.command {
         Command::Allocs => allocs::run(options, &mut report)?,

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::options::Options;
+use crate::peers::Peer;
 use crate::programs::{Program, Row, Source, rounds};
 use crate::report::{Cell, Report, Table};
-use crate::servers::{Launch, Peer, Server};
+use crate::servers::{Launch, Server};
 use crate::{Outcome, proc};
 
 /// How long a server may take to see that all clients have gone.
@@ -99,7 +100,7 @@ fn servers(options: &Options, report: &mut Report) -> Outcome<()> {
 }
 
 fn measure(peer: &Peer, low: usize, high: usize) -> Outcome<Passes> {
-    let mut server = Server::start(peer, &Launch::default())?;
+    let mut server = Server::start(peer, &Launch { connections: high, ..Launch::default() })?;
     server.connect()?.get()?;
     let files = settled(&server, None)?;
     let first = climb(&mut server, "first", low, high)?;

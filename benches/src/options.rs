@@ -12,11 +12,14 @@ MEASUREMENT is one of
   dispatch, timers, posts          of event loops
   throughput                       of streams
   instructions                     our own, held against instructions.tsv
+or, with --features chart,
+  chart FIGURES.json OUT.svg       draws what http --json has written
 
   --rounds N             http, dispatch, timers, posts, throughput: interleaved rounds (5)
   --seconds S            http: whole seconds of load in a round (2)
-  --modes A,B            only these modes: http (k1,k64,k400,close64,pipe16), dispatch (100/1,1000/100,9000/100),
-                         timers (1000,100000,1000000,one), throughput (pair,proxy)
+  --modes A,B            only these modes: http (k1,k64,k400,k4000,close64,pipe16,post1k,post1m,big1m,file1m),
+                         dispatch (100/1,1000/100,9000/100), timers (1000,100000,1000000,one),
+                         throughput (pair,proxy)
   --connections LOW,HIGH memory: the two counts the slope is taken between (2000,9000)
   --only A,B             only these servers or programs, by name
   --server NAME=PATH     one more server: a program that takes ADDR:PORT, say an older build (repeatable);

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::options::Options;
-use crate::servers::{CONTROL, YARD_STICK};
+use crate::peers::{CONTROL, YARD_STICK};
 use crate::tools::{built_by_cargo, compiled, peer_workspace, scratch_file};
 use crate::{Outcome, proc};
 
@@ -23,6 +23,8 @@ pub(crate) enum Source {
     C(&'static str, &'static [&'static str]),
     /// `peers/mio`.
     Mio,
+    /// Nowhere: why it cannot do this.
+    None(&'static str),
     /// `src/bin/ours`.
     Ours,
 }
@@ -49,6 +51,7 @@ impl Row {
 /// A program that can be run, or the reason why it cannot.
 pub(crate) struct Program {
     pub(crate) name: String,
+    /// Or why it is not run, as it stands in the table.
     path: Result<PathBuf, String>,
     before: &'static [&'static str],
     after: &'static [&'static str],
@@ -70,7 +73,7 @@ impl Program {
         for (name, path) in &options.servers {
             let row =
                 rows.iter().find(|row| row.source == Source::Ours).ok_or("none of these rows is ours")?;
-            let path = if path.is_file() { Ok(path.clone()) } else { Err("no such file".to_owned()) };
+            let path = if path.is_file() { Ok(path.clone()) } else { Err("missing: no such file".to_owned()) };
             programs.push(Self { name: name.clone(), path, before: row.before, after: row.after });
         }
         for only in &options.only {
@@ -84,9 +87,10 @@ impl Program {
     /// Builds the program of one row.
     pub(crate) fn build(row: &Row) -> Outcome<Self> {
         let path = match row.source {
-            Source::C(source, libraries) => compiled(source, libraries)?,
-            Source::Mio => peer_workspace("mio", "mio-peer")?,
-            Source::Ours => built_by_cargo(&["-p", "benches", "--bin", "ours"], "ours")?,
+            Source::C(source, libraries) => compiled(source, libraries)?.map_err(missing),
+            Source::Mio => peer_workspace("mio", "mio-peer")?.map_err(missing),
+            Source::None(why) => Err(format!("no such mode: {why}")),
+            Source::Ours => built_by_cargo(&["-p", "benches", "--bin", "ours"], "ours")?.map_err(missing),
         };
         Ok(Self { name: row.name.to_owned(), path, before: row.before, after: row.after })
     }
@@ -94,10 +98,10 @@ impl Program {
     /// Runs it to its end under `wrapper`, on `cpu` alone if one is given.
     ///
     /// # Errors
-    /// - what cannot be built here, as `missing: ...`
+    /// - what cannot be built here, as `missing: ...`, or cannot do this, as `no such mode: ...`
     /// - a run that fails, or does not end in time
     pub(crate) fn run(&self, args: &[String], wrapper: &[OsString], cpu: Option<usize>) -> Outcome<Figures> {
-        let path = self.path.as_ref().map_err(|why| format!("missing: {why}"))?;
+        let path = self.path.as_ref().map_err(Clone::clone)?;
         let mut words = wrapper.to_vec();
         words.push(path.into());
         words.extend(self.before.iter().map(OsString::from));
@@ -148,6 +152,10 @@ impl Program {
         fs::remove_file(&log)?;
         Ok(text)
     }
+}
+
+fn missing(why: String) -> String {
+    format!("missing: {why}")
 }
 
 fn figures(text: &str) -> Option<Figures> {

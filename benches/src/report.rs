@@ -11,7 +11,7 @@ pub(crate) enum Cell {
         value: f64,
         decimals: usize,
     },
-    /// One value a round; shown as median (min-max).
+    /// One value a round; shown as median (min-max) if there was more than one.
     Spread {
         values: Vec<f64>,
         decimals: usize,
@@ -39,6 +39,9 @@ impl Cell {
             Self::Number { value, decimals } => format!("{value:.decimals$}"),
             Self::Spread { values, decimals } => {
                 let (low, median, high) = summary(values);
+                if values.len() == 1 {
+                    return format!("{median:.decimals$}");
+                }
                 format!("{median:.decimals$} ({low:.decimals$}-{high:.decimals$})")
             }
             Self::Text(text) => text.clone(),
@@ -132,6 +135,8 @@ impl Table {
 #[derive(Debug)]
 pub(crate) struct Report {
     command: &'static str,
+    machine: String,
+    invocation: String,
     tables: Vec<Table>,
     notes: Vec<String>,
     failures: Vec<String>,
@@ -139,7 +144,14 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn new(command: &'static str) -> Self {
-        Self { command, tables: Vec::new(), notes: Vec::new(), failures: Vec::new() }
+        let (machine, invocation) = (String::new(), String::new());
+        Self { command, machine, invocation, tables: Vec::new(), notes: Vec::new(), failures: Vec::new() }
+    }
+
+    /// On what and by which command all this was measured.
+    pub(crate) fn set_origin(&mut self, machine: impl Into<String>, invocation: impl Into<String>) {
+        self.machine = machine.into();
+        self.invocation = invocation.into();
     }
 
     pub(crate) fn add(&mut self, table: Table) {
@@ -148,9 +160,10 @@ impl Report {
 
     /// Adds a row that has only its first cells, and the reason in the last column.
     ///
-    /// A reason that begins with `missing: ` tells of a tool or server that is not there; any other is a failure.
+    /// A reason that begins with `missing: ` tells of a tool or server that is not there, one with `no such mode: ` of
+    /// work that a server cannot do; any other is a failure.
     pub(crate) fn gap(&mut self, table: &mut Table, mut cells: Vec<Cell>, why: &str) {
-        if !why.starts_with("missing: ") {
+        if !["missing: ", "no such mode: "].iter().any(|word| why.starts_with(word)) {
             let names: Vec<String> = cells.iter().map(Cell::shown).collect();
             self.failure(format!("{}, {}: {why}", table.title, names.join(" ")));
         }
@@ -179,7 +192,7 @@ impl Report {
         for table in &self.tables {
             let _infallible = writeln!(text, "{}", table.text());
         }
-        for note in &self.notes {
+        for note in [&self.machine].into_iter().chain(&self.notes).filter(|note| !note.is_empty()) {
             let _infallible = writeln!(text, "note: {note}");
         }
         for failure in &self.failures {
@@ -192,8 +205,10 @@ impl Report {
         let tables: Vec<String> = self.tables.iter().map(Table::json).collect();
         let strings = |list: &[String]| list.iter().map(|s| json_string(s)).collect::<Vec<_>>().join(",");
         format!(
-            "{{\"command\":{},\"notes\":[{}],\"failures\":[{}],\"tables\":[{}]}}\n",
+            "{{\"command\":{},\"machine\":{},\"invocation\":{},\"notes\":[{}],\"failures\":[{}],\"tables\":[{}]}}\n",
             json_string(self.command),
+            json_string(&self.machine),
+            json_string(&self.invocation),
             strings(&self.notes),
             strings(&self.failures),
             tables.join(",")
@@ -230,14 +245,16 @@ mod tests {
     fn a_spread_shows_the_median_and_both_ends() {
         assert_eq!(Cell::spread(vec![3.0, 1.0, 2.0], 1).shown(), "2.0 (1.0-3.0)");
         assert_eq!(Cell::spread(vec![4.0, 1.0], 1).shown(), "2.5 (1.0-4.0)");
+        assert_eq!(Cell::spread(vec![4.0], 1).shown(), "4.0");
         assert_eq!(Cell::spread(vec![], 1).shown(), "-");
     }
 
     #[test]
-    fn a_gap_keeps_its_row_and_is_a_failure_unless_something_is_missing() {
+    fn a_gap_keeps_its_row_and_is_a_failure_unless_something_is_missing_or_cannot_be() {
         let mut report = Report::new("http");
         let mut table = Table::new("t", &["server", "calls", "note"]);
         report.gap(&mut table, vec![Cell::text("x")], "missing: program");
+        report.gap(&mut Table::new("t", &["server", "note"]), vec![], "no such mode: one answer");
         assert!(report.is_clean());
         report.gap(&mut table, vec![Cell::text("y")], "crashed");
         assert!(!report.is_clean());
@@ -250,10 +267,11 @@ mod tests {
     fn json_escapes_what_rfc_8259_section_7_wants_escaped() {
         assert_eq!(json_string("a\"b\\c\n\u{1}"), r#""a\"b\\c\n\u0001""#);
         let mut report = Report::new("http");
+        report.set_origin("m", "i");
         let mut table = Table::new("t", &["a", "b"]);
         table.row(vec![Cell::number(1.5, 0)]);
         report.add(table);
-        let wanted = "{\"command\":\"http\",\"notes\":[],\"failures\":[],\
+        let wanted = "{\"command\":\"http\",\"machine\":\"m\",\"invocation\":\"i\",\"notes\":[],\"failures\":[],\
             \"tables\":[{\"title\":\"t\",\"rows\":[\n{\"a\":1.5,\"b\":null}\n]}]}\n";
         assert_eq!(report.json(), wanted);
     }

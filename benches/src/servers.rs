@@ -1,84 +1,25 @@
-//! The servers under test: how each is built, started, watched and stopped.
+//! Running servers: how each is started, watched and stopped.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::rc::Rc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::Client;
-use crate::options::{Command as Measurement, Options};
-use crate::tools::{self, compiled};
+use crate::client::{Client, Script};
+use crate::configured::TempDir;
+use crate::peers::Peer;
+use crate::work::Work;
 use crate::{Outcome, proc};
 
-/// The yard-stick's name: ratios are taken to the server that is called this.
-pub(crate) const YARD_STICK: &str = "bare";
-
-/// The same program once more: what differs between the two is noise.
-pub(crate) const CONTROL: &str = "bare again";
-
-/// How long a server may take to say that it is ready; valgrind needs seconds.
-const START: Duration = Duration::from_secs(30);
+/// How long a server may take to be ready; under valgrind what OpenSSL does for HAProxy takes many seconds.
+const START: Duration = Duration::from_secs(60);
 
 /// How long a server may take to end after SIGTERM.
 const STOP: Duration = Duration::from_secs(15);
-
-/// A server that can be started, or the reason why it cannot.
-pub(crate) struct Peer {
-    pub(crate) name: String,
-    pub(crate) program: Result<PathBuf, String>,
-    /// Does not look at `Connection: close` and must be told to close by the argument `close`.
-    told_to_close: bool,
-}
-
-impl Peer {
-    /// Builds or finds every server that `options` asks for, the yard-stick first.
-    pub(crate) fn all(options: &Options) -> Outcome<Vec<Self>> {
-        let mut peers = Vec::new();
-        let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
-        let bare = compiled("bare", &[])?;
-        for name in [YARD_STICK, CONTROL] {
-            // What is counted rather than timed comes out alike: no control is needed.
-            let measured = name == YARD_STICK || options.command == Measurement::Http;
-            if measured && wanted(name) {
-                peers.push(Self { name: name.into(), program: bare.clone(), told_to_close: true });
-            }
-        }
-        if wanted("libevent") {
-            let program = compiled("libevent", &["-levent"])?;
-            peers.push(Self { name: "libevent".into(), program, told_to_close: false });
-        }
-        if wanted("event-http") {
-            peers.push(Self::ours()?);
-        }
-        for (name, path) in &options.servers {
-            let program = if path.is_file() { Ok(path.clone()) } else { Err("no such file".to_owned()) };
-            peers.push(Self { name: name.clone(), program, told_to_close: false });
-        }
-        for only in &options.only {
-            if !peers.iter().any(|peer| &peer.name == only) {
-                return Err(format!("no server is called {only}").into());
-            }
-        }
-        Ok(peers)
-    }
-
-    /// Our own example server.
-    pub(crate) fn ours() -> Outcome<Self> {
-        Ok(Self { name: "event-http".into(), program: our_example()?, told_to_close: false })
-    }
-
-    /// The program, or an error that says why there is none.
-    pub(crate) fn program(&self) -> Outcome<&Path> {
-        match &self.program {
-            Ok(path) => Ok(path),
-            Err(why) => Err(format!("missing: {why}").into()),
-        }
-    }
-}
 
 /// How a server is to be run.
 #[derive(Default)]
@@ -87,8 +28,10 @@ pub(crate) struct Launch {
     pub(crate) cpu: Option<usize>,
     /// Program and arguments to put before the server: strace, valgrind.
     pub(crate) wrapper: Vec<OsString>,
-    /// Each connection will carry one request.
-    pub(crate) one_request: bool,
+    /// What will be asked of it.
+    pub(crate) work: Work,
+    /// The most clients at once, or 0 for a few.
+    pub(crate) connections: usize,
 }
 
 /// A running server; dropping it stops it.
@@ -97,19 +40,18 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     /// What it says on standard error, line by line.
     lines: Receiver<String>,
+    script: Rc<Script>,
+    /// Goes when the server has ended.
+    _dir: Option<TempDir>,
 }
 
 impl Server {
     /// Starts `peer` on a free port and waits until it says that it is ready.
     pub(crate) fn start(peer: &Peer, launch: &Launch) -> Outcome<Self> {
-        let program = peer.program()?;
         // The port is free again when the listener is dropped; whoever takes it in between makes the start fail.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let mut words = launch.wrapper.clone();
-        words.extend([program.into(), address.to_string().into()]);
-        if launch.one_request && peer.told_to_close {
-            words.push("close".into());
-        }
+        let start = peer.start(address, launch.work, launch.connections)?;
+        let words = [launch.wrapper.clone(), start.words].concat();
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let spawned = match launch.cpu {
@@ -125,12 +67,17 @@ impl Server {
                 let _nobody_listens = sender.send(line);
             }
         });
-        let server = Self { child, address, lines };
-        server.wait_until_ready()?;
+        let script = Rc::new(Script::new(address, launch.work, peer.reason));
+        let mut server = Self { child, address, lines, script, _dir: start.dir };
+        if start.says_ready {
+            server.wait_for_its_word()?;
+        } else {
+            server.wait_for_its_socket()?;
+        }
         Ok(server)
     }
 
-    fn wait_until_ready(&self) -> Outcome<()> {
+    fn wait_for_its_word(&self) -> Outcome<()> {
         let deadline = Instant::now() + START;
         let mut said = Vec::new();
         loop {
@@ -142,14 +89,27 @@ impl Server {
         }
     }
 
+    fn wait_for_its_socket(&mut self) -> Outcome<()> {
+        let deadline = Instant::now() + START;
+        while Instant::now() < deadline {
+            if TcpStream::connect(self.address).is_ok() {
+                return Ok(());
+            }
+            self.still_runs()?;
+            thread::sleep(Duration::from_millis(10));
+        }
+        let said: Vec<String> = self.lines.try_iter().collect();
+        Err(format!("took no connection: {}", said.join(" | ")).into())
+    }
+
     /// The process that was started: the server, or the tool that runs it.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// A new connection to it.
+    /// A new connection to it, for the work that it was started for.
     pub(crate) fn connect(&self) -> Outcome<Client> {
-        Client::connect(self.address)
+        Client::connect(self.address, &self.script)
     }
 
     /// Asks the server to end, and waits for it and for the tool that runs it.
@@ -197,12 +157,6 @@ impl Drop for Server {
     }
 }
 
-/// The example server.
-fn our_example() -> Outcome<Result<PathBuf, String>> {
-    let what = ["-p", "examples", "--example", "generic_handler"];
-    tools::built_by_cargo(&what, "examples/generic_handler")
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
@@ -210,20 +164,23 @@ mod tests {
 
     use super::*;
     use crate::tools::find_tool;
+    use crate::work::MIB;
 
-    fn bare() -> Option<Peer> {
-        let program = compiled("bare", &[]).unwrap();
-        if let Err(why) = &program {
-            println!("skipped: {why}");
-            return None;
+    /// The bare loop, started for `work`; none without a C compiler.
+    fn bare(work: Work) -> Option<Server> {
+        match Server::start(&Peer::bare().unwrap(), &Launch { work, ..Launch::default() }) {
+            Ok(server) => Some(server),
+            Err(why) if why.to_string().starts_with("missing: ") => {
+                println!("skipped: {why}");
+                None
+            }
+            Err(error) => panic!("{error}"),
         }
-        Some(Peer { name: YARD_STICK.into(), program, told_to_close: true })
     }
 
     #[test]
     fn the_bare_loop_answers_one_by_one_pipelined_and_split_at_every_byte() {
-        let Some(peer) = bare() else { return };
-        let server = Server::start(&peer, &Launch::default()).unwrap();
+        let Some(server) = bare(Work::Get) else { return };
         let mut client = server.connect().unwrap();
         let len = client.get().unwrap();
         client.get_pipelined(16).unwrap();
@@ -246,18 +203,59 @@ mod tests {
 
     #[test]
     fn a_peer_told_to_close_closes_after_its_answer() {
-        let Some(peer) = bare() else { return };
-        let launch = Launch { one_request: true, ..Launch::default() };
-        let server = Server::start(&peer, &launch).unwrap();
+        let Some(server) = bare(Work::Close) else { return };
         for _ in 0..10 {
-            server.connect().unwrap().get_and_close().unwrap();
+            let mut client = server.connect().unwrap();
+            client.send().unwrap();
+            client.last_answer().unwrap();
+        }
+    }
+
+    #[test]
+    fn the_bare_loop_takes_bodies_and_gives_large_answers_one_by_one_and_pipelined() {
+        for work in [Work::Post(1), Work::Post(1_000), Work::Post(MIB), Work::Big, Work::File] {
+            let Some(server) = bare(work) else { return };
+            let mut client = server.connect().unwrap();
+            for _ in 0..3 {
+                client.get().unwrap();
+            }
+            client.get_pipelined(3).unwrap();
+            server.stop().unwrap();
+        }
+    }
+
+    #[test]
+    fn the_bare_loop_answers_a_post_with_its_last_byte_wherever_it_is_cut() {
+        let Some(server) = bare(Work::Post(7)) else { return };
+        let mut client = server.connect().unwrap();
+        let len = client.get().unwrap();
+        let two = Work::Post(7).request(server.address).repeat(2);
+        for cut in 1..two.len() {
+            let mut stream = TcpStream::connect(server.address).unwrap();
+            stream.set_nodelay(true).unwrap();
+            stream.write_all(&two[..cut]).unwrap();
+            // One loop serves both in the order in which they became ready: by the first of these answers the connection
+            // was accepted, by the second the piece was read.
+            client.get().unwrap();
+            client.get().unwrap();
+            // Only where nothing is to come, nothing is waited for.
+            let whole = cut >= two.len() / 2;
+            stream.set_nonblocking(!whole).unwrap();
+            let mut early = [0; 4096];
+            let answered = stream.read(&mut early).unwrap_or(0);
+            assert_eq!(answered, if whole { len } else { 0 }, "cut at {cut}");
+            stream.set_nonblocking(false).unwrap();
+            stream.write_all(&two[cut..]).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            let mut rest = Vec::new();
+            stream.read_to_end(&mut rest).unwrap();
+            assert_eq!(answered + rest.len(), 2 * len, "cut at {cut}");
         }
     }
 
     #[test]
     fn a_program_that_ends_at_once_is_an_error_that_repeats_what_it_said() {
-        let program = Ok(find_tool("ls").unwrap());
-        let peer = Peer { name: "ls".into(), program, told_to_close: false };
+        let peer = Peer::plain(find_tool("ls").unwrap());
         let error = Server::start(&peer, &Launch::default()).err().unwrap().to_string();
         assert!(error.contains("127.0.0.1:"), "{error}");
     }

@@ -5,28 +5,28 @@ use std::fs;
 use std::path::Path;
 
 use crate::client::Client;
+use crate::modes::Load;
 use crate::options::Options;
+use crate::peers::Peer;
 use crate::report::{Cell, Report, Table};
-use crate::servers::{Launch, Peer, Server};
+use crate::servers::{Launch, Server};
 use crate::tools::{find_tool, scratch_file};
+use crate::work::Work;
 use crate::{Outcome, proc};
 
-/// Pieces of work before the counted ones: everything that happens once has happened then.
-const WARM_UP: usize = 50;
+/// Requests, of large ones fewer, by which the longer of two runs exceeds the shorter; at least four rounds.
+const MORE: usize = 1_000;
+const MORE_LARGE: usize = 80;
 
-/// Two runs of different length; what differs between them is the work of the difference alone.
-struct Lengths {
-    short: usize,
-    long: usize,
-}
-
-const SINGLE: Lengths = Lengths { short: 200, long: 1_200 };
-
-/// Fewer: a server that leaves Nagle's algorithm on makes the client wait 40 ms for each batch (tcp(7)).
-const BATCH: Lengths = Lengths { short: 50, long: 250 };
+/// Rounds of requests in the shorter of two runs, fewer where a round is much: what happens once has happened then.
+const SHORT: usize = 50;
+const SHORT_OF_MANY: usize = 2;
 
 /// Requests sent in one write.
 const DEPTH: usize = 16;
+
+const SINGLE: Load = Load { work: Work::Get, connections: 1, depth: 1 };
+const BATCH: Load = Load { work: Work::Get, connections: 1, depth: DEPTH };
 
 /// The calls that can carry an answer.
 const SENDS: [&str; 6] = ["send", "sendmmsg", "sendmsg", "sendto", "write", "writev"];
@@ -39,17 +39,15 @@ pub(crate) type Counts = BTreeMap<String, u64>;
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let peers = Peer::all(options)?;
     let strace = find_tool("strace");
-    let single: &Work = &|client| client.get().map(drop);
-    let batch: &Work = &|client| client.get_pipelined(DEPTH);
-    for (title, work, lengths) in [
-        ("system calls a keep-alive request, one connection".to_owned(), single, SINGLE),
-        (format!("system calls a batch of {DEPTH} pipelined requests, one connection"), batch, BATCH),
+    for (title, load) in [
+        ("system calls a keep-alive request, one connection".to_owned(), SINGLE),
+        (format!("system calls a batch of {DEPTH} pipelined requests, one connection"), BATCH),
     ] {
         let mut table = Table::new(title, COLUMNS);
         for peer in &peers {
             let name = Cell::text(&peer.name);
             let slope = match &strace {
-                Some(strace) => slope(peer, strace, work, &lengths),
+                Some(strace) => of_rounds(peer, strace, &load),
                 None => Err("missing: strace".into()),
             };
             match slope {
@@ -66,13 +64,21 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-type Work = dyn Fn(&mut Client) -> Outcome<()>;
+/// Calls by name for one request of a load: in each round, every client sends, then every client reads.
+pub(crate) fn in_step(peer: &Peer, strace: &Path, load: &Load) -> Outcome<BTreeMap<String, f64>> {
+    let requests = (load.connections * load.depth) as f64;
+    let round = of_rounds(peer, strace, load)?;
+    Ok(round.into_iter().map(|(name, calls)| (name, calls / requests)).collect())
+}
 
-/// Calls by name for one piece of `work`.
-fn slope(peer: &Peer, strace: &Path, work: &Work, lengths: &Lengths) -> Outcome<BTreeMap<String, f64>> {
-    let short = count(peer, strace, work, lengths.short)?;
-    let long = count(peer, strace, work, lengths.long)?;
-    Ok(difference(&short, &long, (lengths.long - lengths.short) as f64))
+/// Calls by name for one round.
+fn of_rounds(peer: &Peer, strace: &Path, load: &Load) -> Outcome<BTreeMap<String, f64>> {
+    let requests = load.connections * load.depth;
+    let short = if requests < SHORT && !load.is_large() { SHORT } else { SHORT_OF_MANY };
+    let more = if load.is_large() { MORE_LARGE } else { MORE };
+    let long = short + (more / requests).max(4);
+    let (few, many) = (count(peer, strace, load, short)?, count(peer, strace, load, long)?);
+    Ok(difference(&few, &many, (long - short) as f64))
 }
 
 /// What the longer of two runs has called more often, by name, for each of the `pieces` of work that it did more.
@@ -95,20 +101,32 @@ pub(crate) fn by_name(slope: &BTreeMap<String, f64>) -> String {
     names.join(", ")
 }
 
-/// All calls of a server that lives for `times` pieces of work.
-fn count(peer: &Peer, strace: &Path, work: &Work, times: usize) -> Outcome<Counts> {
+/// All calls of a server that lives for `rounds` of a load.
+fn count(peer: &Peer, strace: &Path, load: &Load, rounds: usize) -> Outcome<Counts> {
     let file = scratch_file("strace")?;
     let launch = Launch {
         wrapper: vec![strace.into(), "-f".into(), "-c".into(), "-o".into(), file.clone().into()],
+        work: load.work,
+        connections: load.connections,
         ..Launch::default()
     };
     let server = Server::start(peer, &launch)?;
     if proc::family(server.pid()).len() < 2 {
         return Err("cannot see the server under strace (CONFIG_PROC_CHILDREN)".into());
     }
-    let mut client = server.connect()?;
-    for _ in 0..WARM_UP + times {
-        work(&mut client)?;
+    let clients = || -> Outcome<Vec<Client>> { (0..load.connections).map(|_| server.connect()).collect() };
+    let mut kept = if load.work == Work::Close { Vec::new() } else { clients()? };
+    for _ in 0..rounds {
+        if load.work == Work::Close {
+            let mut once = clients()?;
+            once.iter_mut().try_for_each(Client::send)?;
+            once.into_iter().try_for_each(|client| client.last_answer().map(drop))?;
+            continue;
+        }
+        kept.iter_mut().try_for_each(|client| client.send_pipelined(load.depth))?;
+        for client in &mut kept {
+            (0..load.depth).try_for_each(|_| client.answer().map(drop))?;
+        }
     }
     server.stop()?;
     let text = fs::read_to_string(&file).map_err(|error| format!("strace left no table: {error}"))?;

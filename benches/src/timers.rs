@@ -28,12 +28,14 @@ const BARE: [Row; 2] = yard_sticks("timers_bare", &[]);
 const COMMON: Row = Row { after: &["common"], ..Row::c("libevent common", "timers_libevent", &["-levent"]) };
 
 // Ours by a common duration belongs here, next to `COMMON`, as soon as the library has one.
-const ROWS: [Row; 7] = [
+const ROWS: [Row; 9] = [
     BARE[0],
     BARE[1],
     Row::c("libevent", "timers_libevent", &["-levent"]),
     COMMON,
     Row::c("libev", "timers_libev", &["-lev"]),
+    Row::c("libuv", "timers_libuv", &["-luv"]),
+    Row { name: "mio", source: Source::None("it has no timers"), before: &[], after: &[] },
     Row { name: "event-core", source: Source::Ours, before: &["timers"], after: &["timers"] },
     Row { name: "event-core tokens", source: Source::Ours, before: &["timers"], after: &["tokens"] },
 ];
