@@ -5,6 +5,7 @@
 
 pub mod cases;
 pub mod http;
+pub mod programs;
 pub mod reference;
 pub mod streams;
 pub mod tools;
