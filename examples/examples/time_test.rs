@@ -1,0 +1,37 @@
+//! Says every two seconds how long the last pause was: libevent's `time-test` sample. With `-p` the timer is a persistent
+//! one, which does not drift; without, it is added again in its callback.
+//!
+//! Try: cargo run --example time_test              (or: cargo run --example time_test -- -p), and Ctrl-C to end it
+
+use std::time::{Duration, Instant};
+
+use event_core::{Error, EventBase, Timer};
+
+const PAUSE: Duration = Duration::from_secs(2);
+
+fn main() -> Result<(), Error> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let persistent = match &arguments[..] {
+        [] => false,
+        [one] if one == "-p" => true,
+        _ => {
+            eprintln!("usage: time_test [-p]");
+            eprintln!("  -p  a persistent timer, instead of one that is added again and again");
+            std::process::exit(1)
+        }
+    };
+
+    let mut base = EventBase::new()?;
+    let mut last = Instant::now();
+    let tick = move |timer: &Timer| {
+        println!("{:.3} seconds have passed", last.elapsed().as_secs_f64());
+        last = Instant::now();
+        if !persistent {
+            let _ = timer.add(PAUSE);
+        }
+    };
+    let timer = if persistent { Timer::persistent(&base, tick)? } else { Timer::new(&base, tick)? };
+    timer.add(PAUSE)?;
+    base.dispatch()?;
+    Ok(())
+}
