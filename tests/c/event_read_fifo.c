@@ -20,7 +20,6 @@ static void readable(evutil_socket_t fd, short what, void *arg)
 	struct event *self = arg;
 	char block[255];
 	ssize_t n = read(fd, block, sizeof block);
-	(void)what;
 	if (n <= 0) {
 		if (n < 0)
 			perror("cannot read from " FIFO);
@@ -33,8 +32,6 @@ static void readable(evutil_socket_t fd, short what, void *arg)
 
 static void interrupted(evutil_socket_t signo, short what, void *arg)
 {
-	(void)signo;
-	(void)what;
 	event_base_loopbreak(arg);
 }
 

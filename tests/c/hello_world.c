@@ -19,7 +19,6 @@
 
 static void drained(struct bufferevent *bev, void *arg)
 {
-	(void)arg;
 	if (evbuffer_get_length(bufferevent_get_output(bev)) == 0) {
 		printf("the greeting has left\n");
 		bufferevent_free(bev);
@@ -28,7 +27,6 @@ static void drained(struct bufferevent *bev, void *arg)
 
 static void ended(struct bufferevent *bev, short what, void *arg)
 {
-	(void)arg;
 	if (what & BEV_EVENT_ERROR)
 		printf("the client is lost: %s\n", evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
 	else
@@ -40,9 +38,6 @@ static void accepted(struct evconnlistener *listener, evutil_socket_t fd, struct
 {
 	static const char greeting[] = "Hello, World!\n";
 	struct bufferevent *bev = bufferevent_socket_new(arg, fd, BEV_OPT_CLOSE_ON_FREE);
-	(void)listener;
-	(void)sa;
-	(void)len;
 	bufferevent_setcb(bev, NULL, drained, ended, NULL);
 	bufferevent_write(bev, greeting, strlen(greeting));
 }
@@ -50,8 +45,6 @@ static void accepted(struct evconnlistener *listener, evutil_socket_t fd, struct
 static void interrupted(evutil_socket_t signo, short what, void *arg)
 {
 	struct timeval two = {2, 0};
-	(void)signo;
-	(void)what;
 	printf("interrupted: the end is in two seconds\n");
 	event_base_loopexit(arg, &two);
 }

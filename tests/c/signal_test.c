@@ -12,7 +12,6 @@ static int count;
 static void signalled(evutil_socket_t signo, short what, void *arg)
 {
 	struct event *self = arg;
-	(void)what;
 	printf("signal %d, number %d\n", (int)signo, ++count);
 	if (count == 3)
 		event_del(self);

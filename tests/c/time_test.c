@@ -16,8 +16,6 @@ static void tick(evutil_socket_t fd, short what, void *arg)
 {
 	struct event *self = arg;
 	struct timeval now, passed;
-	(void)fd;
-	(void)what;
 	evutil_gettimeofday(&now, NULL);
 	evutil_timersub(&now, &last, &passed);
 	last = now;

@@ -48,8 +48,6 @@ static void work(evutil_socket_t fd, short what, void *arg)
 {
 	volatile unsigned long sum = 0;
 	unsigned long n;
-	(void)fd;
-	(void)what;
 	is_awake();
 	for (n = 0; n < (unsigned long)*(const int *)arg * 1000; n++)
 		sum ^= n;
@@ -75,9 +73,6 @@ static void say(struct times *times, const char *name, const char *end)
 
 static void report(evutil_socket_t fd, short what, void *arg)
 {
-	(void)fd;
-	(void)what;
-	(void)arg;
 	is_awake();
 	say(&handlers, "handlers", "; ");
 	say(&late, "late", "\n");
@@ -85,9 +80,6 @@ static void report(evutil_socket_t fd, short what, void *arg)
 
 static void interrupted(evutil_socket_t signo, short what, void *arg)
 {
-	(void)signo;
-	(void)what;
-	(void)arg;
 	is_awake();
 	stopped = 1;
 }
