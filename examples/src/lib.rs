@@ -8,19 +8,26 @@ use std::net::SocketAddr;
 
 use event_core::Error;
 
-/// The shortest web server, with a graceful stop. `cargo run --example generic_handler`
+/// The shortest web server, with a graceful stop. `cargo run --release --example generic_handler`
 ///
 /// ```ignore
 #[doc = include_str!("../examples/generic_handler.rs")]
 /// ```
 pub mod generic_handler {}
 
-/// A web server whose answers come from another thread. `cargo run --example worker_thread`
+/// A handler that has another thread answer. `cargo run --example worker_thread`
 ///
 /// ```ignore
 #[doc = include_str!("../examples/worker_thread.rs")]
 /// ```
 pub mod worker_thread {}
+
+/// A whole server: commands, timeouts, a worker thread, signals and a status page. `cargo run --example line_server`
+///
+/// ```ignore
+#[doc = include_str!("../examples/line_server.rs")]
+/// ```
+pub mod line_server {}
 
 /// An fd of your own: a pipe to a child process. `cargo run --example raw_fd`
 ///
@@ -36,12 +43,19 @@ pub mod raw_fd {}
 /// ```
 pub mod timer {}
 
-/// Signals as callbacks. `cargo run --example signals`
+/// Signals as callbacks; Ctrl-C ends it. `cargo run --example signals`
 ///
 /// ```ignore
 #[doc = include_str!("../examples/signals.rs")]
 /// ```
 pub mod signals {}
+
+/// Reaping child processes in the loop. `cargo run --example sigchld`
+///
+/// ```ignore
+#[doc = include_str!("../examples/sigchld.rs")]
+/// ```
+pub mod sigchld {}
 
 /// Messages from a thread to the loop. `cargo run --example mailbox`
 ///
@@ -50,26 +64,19 @@ pub mod signals {}
 /// ```
 pub mod mailbox {}
 
+/// A loop of this library driven by another one. `cargo run --example inside_another_loop`
+///
+/// ```ignore
+#[doc = include_str!("../examples/inside_another_loop.rs")]
+/// ```
+pub mod inside_another_loop {}
+
 /// A UDP echo server on a socket of the standard library. `cargo run --example udp`
 ///
 /// ```ignore
 #[doc = include_str!("../examples/udp.rs")]
 /// ```
 pub mod udp {}
-
-/// libevent's `hello-world` sample: greets every client and hangs up. `cargo run --example hello_world`
-///
-/// ```ignore
-#[doc = include_str!("../examples/hello_world.rs")]
-/// ```
-pub mod hello_world {}
-
-/// A chat room in which nobody waits for a slow reader. `cargo run --example chat`
-///
-/// ```ignore
-#[doc = include_str!("../examples/chat.rs")]
-/// ```
-pub mod chat {}
 
 /// A TCP echo server with buffered streams and back-pressure. `cargo run --example echo`
 ///
@@ -78,19 +85,61 @@ pub mod chat {}
 /// ```
 pub mod echo {}
 
-/// A TCP client that connects again when it is refused. `cargo run --example client`
+/// Its client, which connects again after a while when it is refused. `cargo run --example client`
 ///
 /// ```ignore
 #[doc = include_str!("../examples/client.rs")]
 /// ```
 pub mod client {}
 
-/// A TCP proxy: pairs of joined streams. `cargo run --example proxy`
+/// A TCP proxy: joined streams with back-pressure. `cargo run --example proxy`
 ///
 /// ```ignore
 #[doc = include_str!("../examples/proxy.rs")]
 /// ```
 pub mod proxy {}
+
+/// A chat room: many clients, and slow readers are dropped. `cargo run --example chat`
+///
+/// ```ignore
+#[doc = include_str!("../examples/chat.rs")]
+/// ```
+pub mod chat {}
+
+/// libevent's `hello-world` sample: greets every client and hangs up. `cargo run --example hello_world`
+///
+/// ```ignore
+#[doc = include_str!("../examples/hello_world.rs")]
+/// ```
+pub mod hello_world {}
+
+/// libevent's `event-read-fifo` sample: prints what is written to a named pipe. `cargo run --example event_read_fifo`
+///
+/// ```ignore
+#[doc = include_str!("../examples/event_read_fifo.rs")]
+/// ```
+pub mod event_read_fifo {}
+
+/// libevent's `signal-test` sample: ends by itself at the third SIGINT. `cargo run --example signal_test`
+///
+/// ```ignore
+#[doc = include_str!("../examples/signal_test.rs")]
+/// ```
+pub mod signal_test {}
+
+/// libevent's `time-test` sample: a tick every two seconds, by either kind of timer. `cargo run --example time_test`
+///
+/// ```ignore
+#[doc = include_str!("../examples/time_test.rs")]
+/// ```
+pub mod time_test {}
+
+/// libevent's `watch-timing` sample: how long handlers take and how late the loop wakes. `cargo run --example watch_timing`
+///
+/// ```ignore
+#[doc = include_str!("../examples/watch_timing.rs")]
+/// ```
+pub mod watch_timing {}
 
 #[doc = include_str!("../../DESIGN.md")]
 pub mod design {}

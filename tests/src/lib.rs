@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 pub mod cases;
+pub mod chart;
 pub mod http;
 pub mod programs;
 pub mod reference;
