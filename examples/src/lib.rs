@@ -173,18 +173,22 @@ pub fn reason(error: &Error) -> String {
 
 /// Says that listening failed, why, and what to do about it; then ends the program with status 1.
 pub fn cannot_listen(address: impl Display, error: impl std::error::Error + 'static) -> ! {
-    let system = system_error(&error);
-    let why = system.map_or_else(|| error.to_string(), ToString::to_string);
+    let why = system_error(&error).map_or_else(|| error.to_string(), ToString::to_string);
     eprintln!("cannot listen on {address}: {why}");
-    match system.and_then(std::io::Error::raw_os_error) {
-        Some(libc::EADDRINUSE) => {
-            eprintln!("another program has it: stop it, or give another address, such as 127.0.0.1:0");
-        }
-        Some(libc::EACCES) => eprintln!("ports below 1024 are for root: give an address with a higher port"),
-        Some(libc::EADDRNOTAVAIL) => eprintln!("this machine has no such address: try 127.0.0.1"),
-        _ => eprintln!("give another address, such as 127.0.0.1:0 for a port that is free"),
-    }
+    eprintln!("{}", what_to_do(&error));
     std::process::exit(1)
+}
+
+/// What to do if listening fails so.
+pub fn what_to_do(error: &(dyn std::error::Error + 'static)) -> &'static str {
+    match system_error(error).and_then(std::io::Error::raw_os_error) {
+        Some(libc::EADDRINUSE) => {
+            "another program has it: stop it, or give another address, such as 127.0.0.1:0"
+        }
+        Some(libc::EACCES) => "ports below 1024 are for root: give an address with a higher port",
+        Some(libc::EADDRNOTAVAIL) => "this machine has no such address: try 127.0.0.1",
+        _ => "give another address, such as 127.0.0.1:0 for a port that is free",
+    }
 }
 
 /// The system's error at the bottom of another, if there is one.

@@ -353,9 +353,15 @@ fn client_gives_up_after_five_failures_and_says_what_to_do() {
 fn a_port_that_is_taken_is_said_so_with_what_to_do() {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-    for (name, address) in [("echo", tcp.local_addr().unwrap()), ("udp", udp.local_addr().unwrap())] {
+    for name in ["chat", "echo", "generic_handler", "hello_world", "proxy", "udp", "worker_thread"] {
+        let address = if name == "udp" { udp.local_addr().unwrap() } else { tcp.local_addr().unwrap() };
         let said = failing(name, &[&address.to_string()]);
         assert!(said.contains("in use") && said.contains("give another address"), "{name}: {said}");
+    }
+    let port = tcp.local_addr().unwrap().port().to_string();
+    for args in [["-l", &port, "-s", "0"], ["-l", "0", "-s", &port]] {
+        let said = failing("line_server", &args);
+        assert!(said.contains("in use") && said.contains("give another address"), "{args:?}: {said}");
     }
 }
 
@@ -408,13 +414,6 @@ fn generic_handler_answers_as_the_readme_says() {
         let (status, rest) = program.end();
         assert!(status.success(), "{status}: {rest:?}");
     }
-}
-
-#[test]
-fn generic_handler_says_that_its_port_is_taken() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let said = failing("generic_handler", &[&taken.local_addr().unwrap().to_string()]);
-    assert!(said.to_lowercase().contains("in use"), "{said}");
 }
 
 #[test]
