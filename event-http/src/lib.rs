@@ -57,6 +57,7 @@
 //! |---|---|
 //! | [`generic_handler`](../examples/generic_handler/index.html) | the shortest web server, with a graceful stop |
 //! | [`worker_thread`](../examples/worker_thread/index.html) | a handler that has another thread answer |
+//! | [`http_server`](../examples/http_server/index.html) | libevent's `http-server` sample: the files of a directory |
 //! | [`line_server`](../examples/line_server/index.html) | a whole server: commands, timeouts, a worker thread, signals and a status page |
 //!
 //! # Where to look next

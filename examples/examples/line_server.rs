@@ -19,7 +19,9 @@ use std::time::Duration;
 
 use event_core::{BufferEvent, Callbacks, Direction, Eol, EventBase, Listener, Signal, StreamEvent};
 use event_http::{Error, Server};
-use examples::cannot_listen;
+use examples::{cannot_listen, getopt, number};
+
+const USAGE: &str = "usage: line_server [-l port] [-s port] [-i milliseconds]";
 
 const MAX_LINE: usize = 1024;
 const MAX_KEYS: usize = 1000;
@@ -181,21 +183,16 @@ fn factor(number: u64) -> String {
 }
 
 fn main() -> Result<(), Error> {
-    let [mut line_port, mut status_port, mut idle] = [7780, 7781, 30_000];
-    let mut arguments = std::env::args().skip(1);
-    while let Some(option) = arguments.next() {
-        let value = arguments.next().and_then(|text| text.parse::<u32>().ok());
-        match (&*option, value) {
-            ("-l", Some(port @ ..=65535)) => line_port = port,
-            ("-s", Some(port @ ..=65535)) => status_port = port,
-            ("-i", Some(milliseconds)) => idle = milliseconds,
-            _ => {
-                eprintln!("usage: line_server [-l port] [-s port] [-i milliseconds]");
-                std::process::exit(1)
-            }
+    let (mut line_port, mut status_port, mut idle): (u16, u16, u64) = (7780, 7781, 30_000);
+    let (options, _) = getopt("l:s:i:", USAGE);
+    for (option, value) in options {
+        match option {
+            'l' => line_port = number(&value, USAGE),
+            's' => status_port = number(&value, USAGE),
+            _ => idle = number(&value, USAGE),
         }
     }
-    let idle = Some(Duration::from_millis(idle.into()));
+    let idle = Some(Duration::from_millis(idle));
 
     let mut base = EventBase::new()?;
     let (worker, jobs) = mpsc::channel::<Job>();

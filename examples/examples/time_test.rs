@@ -6,20 +6,19 @@
 use std::time::{Duration, Instant};
 
 use event_core::{Error, EventBase, Timer};
+use examples::{getopt, stop_with};
+
+const USAGE: &str = "usage: time_test [-p]
+  -p  a persistent timer, instead of one that is added again and again";
 
 const PAUSE: Duration = Duration::from_secs(2);
 
 fn main() -> Result<(), Error> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let persistent = match &arguments[..] {
-        [] => false,
-        [one] if one == "-p" => true,
-        _ => {
-            eprintln!("usage: time_test [-p]");
-            eprintln!("  -p  a persistent timer, instead of one that is added again and again");
-            std::process::exit(1)
-        }
-    };
+    let (options, rest) = getopt("p", USAGE);
+    let persistent = !options.is_empty();
+    if !rest.is_empty() {
+        stop_with(USAGE);
+    }
 
     let mut base = EventBase::new()?;
     let mut last = Instant::now();

@@ -22,6 +22,13 @@ pub mod generic_handler {}
 /// ```
 pub mod worker_thread {}
 
+/// libevent's `http-server` sample: the files of a directory. `cargo run --example http_server -- docroot`
+///
+/// ```ignore
+#[doc = include_str!("../examples/http_server.rs")]
+/// ```
+pub mod http_server {}
+
 /// A whole server: commands, timeouts, a worker thread, signals and a status page. `cargo run --example line_server`
 ///
 /// ```ignore
@@ -161,6 +168,37 @@ pub fn nth_address_argument(nth: usize, default: &str) -> SocketAddr {
         eprintln!("{text} is not an address: give an IP and a port, such as {default}");
         std::process::exit(1)
     })
+}
+
+/// Options and other arguments, read as getopt does: `letters` has the options, each followed by a colon if it takes a
+/// value. Ends the program with the usage if there is another.
+pub fn getopt(letters: &str, usage: &str) -> (Vec<(char, String)>, Vec<String>) {
+    let mut words = std::env::args().skip(1).peekable();
+    let mut options = Vec::new();
+    while let Some(word) = words.next_if(|word| word.starts_with('-')) {
+        let mut chars = word.chars().skip(1);
+        let letter = chars
+            .next()
+            .filter(|letter| *letter != ':' && letters.contains(*letter) && chars.next().is_none());
+        let letter = letter.unwrap_or_else(|| stop_with(usage));
+        let value = match letters.contains(&format!("{letter}:")) {
+            true => words.next().unwrap_or_else(|| stop_with(usage)),
+            false => String::new(),
+        };
+        options.push((letter, value));
+    }
+    (options, words.collect())
+}
+
+/// A number of the command line; ends the program with the usage if it is none that fits.
+pub fn number<T: std::str::FromStr>(text: &str, usage: &str) -> T {
+    text.parse().unwrap_or_else(|_| stop_with(usage))
+}
+
+/// Says how the program is used, and ends it with status 1.
+pub fn stop_with(usage: &str) -> ! {
+    eprintln!("{usage}");
+    std::process::exit(1)
 }
 
 /// The system's own words where there are any.

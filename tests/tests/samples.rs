@@ -231,3 +231,132 @@ fn hello_world_greets_each_client_hangs_up_and_ends_after_sigint() {
         seen
     });
 }
+
+/// Status, Content-Type, Content-Length and body of an answer, a line each.
+fn ask_http(stream: impl Read + Write, request: &str) -> Seen {
+    let mut stream = stream;
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let (head, body) = answer.split_once("\r\n\r\n").expect(&answer);
+    let field = |name: &str| {
+        let value = |line: &str| line.to_lowercase().strip_prefix(name).map(str::to_owned);
+        head.lines().find_map(value).unwrap_or_default()
+    };
+    let status = head.split(' ').nth(1).unwrap_or_default();
+    let of = format!("{status} {} {}", field("content-type: "), field("content-length: "));
+    let short = |line: &str| if line.len() < 200 { line.to_owned() } else { format!("{} bytes", line.len()) };
+    [of].into_iter().chain(body.lines().map(short)).collect()
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+}
+
+#[test]
+fn http_server_serves_files_lists_directories_and_prints_the_rest() {
+    let expected = [
+        "200 text/plain 6",
+        "hello",
+        "200 application/misc 200000",
+        "200000 bytes",
+        "200 text/html 0",
+        "200 text/html 179",
+        "<html><head><title>/</title><base href=\"/\"></head><body><ul>",
+        "<li><a href=\"a%20b\">a b</a>",
+        "<li><a href=\"empty.html\">empty.html</a>",
+        "<li><a href=\"x.txt\">x.txt</a>",
+        "</ul></body></html>",
+        "200 text/html 123",
+        "<html><head><title>/a b</title><base href=\"/a b/\"></head><body><ul>",
+        "<li><a href=\"%26%3C\">&amp;&lt;</a>",
+        "</ul></body></html>",
+        "404",
+        "404",
+        "404",
+        "200 0",
+        "200 0",
+        "asked for /x.txt",
+        "GET /dump?a=b",
+        "Host: a",
+        "Connection: close",
+        "",
+        "",
+        "asked for /upload",
+        "POST /upload",
+        "Host: a",
+        "Content-Length: 4",
+        "Connection: close",
+        "",
+        "body",
+        "413",
+        "status Some(0)",
+    ];
+    alike("http_server", &expected, |start| {
+        let place = Place::new();
+        std::fs::write(place.0.join("x.txt"), "hello\n").unwrap();
+        std::fs::write(place.0.join("empty.html"), "").unwrap();
+        std::fs::create_dir(place.0.join("a b")).unwrap();
+        std::fs::write(place.0.join("a b/&<"), "x".repeat(200_000)).unwrap();
+        let root = place.0.to_str().unwrap();
+        let program = Program::run(&mut start(&["-H", "127.0.0.1", "-m", "100", "-v", root]));
+        let line = program.line();
+        let address = line.strip_prefix("listening on ").and_then(|text| text.parse::<SocketAddr>().ok());
+        let address = address.expect(&line);
+        let ask = |request: &str| ask_http(connect(address), request);
+        let first = |request: &str| ask(request)[0].split(' ').next().unwrap().to_owned();
+        let mut seen = ask(&get("/x.txt"));
+        let mut printed = vec![program.line()];
+        for path in ["/a%20b/%26%3c", "/empty.html", "/", "/a%20b"] {
+            seen.extend(ask(&get(path)));
+            program.line();
+        }
+        for path in ["/none", "/../etc/passwd", "/a%20b/%2e%2e/x.txt"] {
+            seen.push(first(&get(path)));
+            program.line();
+        }
+        let upload = |n: usize| {
+            format!("POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: {n}\r\nConnection: close\r\n\r\n")
+        };
+        for (request, lines) in [(get("/dump?a=b"), 5), (upload(4) + "body", 7)] {
+            let answer = ask(&request);
+            seen.push(format!("{} {}", &answer[0][..3], answer[0].rsplit(' ').next().unwrap()));
+            printed.extend((0..lines).map(|_| program.line()));
+        }
+        seen.append(&mut printed);
+        seen.push(first(&upload(101)));
+        program.signal("INT");
+        seen.extend(end(program));
+        seen
+    });
+}
+
+#[test]
+fn http_server_listens_on_a_unix_socket_and_replaces_an_old_one_if_told() {
+    let expected = ["200", "refused: true", "200", "status Some(0)"];
+    alike("http_server", &expected, |start| {
+        let place = Place::new();
+        let socket = place.0.join("socket");
+        let path = socket.to_str().unwrap();
+        let status = || {
+            let stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            ask_http(stream, &get("/"))[0].split(' ').next().unwrap().to_owned()
+        };
+        let mut first = start(&["-U", path, "/usr/share"]);
+        let program = Program::run(&mut first);
+        assert_eq!(program.line(), format!("listening on unix:{path}"));
+        let mut seen = vec![status()];
+        // Killed, so that its socket stays.
+        drop(program);
+        let refused = start(&["-U", path, "/usr/share"]).output().unwrap();
+        seen.push(format!("refused: {}", !refused.status.success()));
+        let program = Program::run(&mut start(&["-u", "-U", path, "/usr/share"]));
+        program.line();
+        seen.push(status());
+        program.signal("INT");
+        seen.extend(end(program));
+        seen
+    });
+}
