@@ -95,6 +95,7 @@
 //!   over](manual::traps), [what is different on purpose](manual::on_purpose). The search finds most things by their C
 //!   name, too: try `bufferevent_setcb`.
 //! - [The design](../examples/design/index.html): how it is built, and why so (`DESIGN.md`).
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod address;
 mod base;

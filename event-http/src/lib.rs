@@ -67,6 +67,7 @@
 //!   names of libevent, a guide to porting and the loop's turn.
 //! - [The design](../examples/design/index.html): how it is built, and why so (`DESIGN.md`).
 #![forbid(unsafe_code)]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod conn;
 mod date;
