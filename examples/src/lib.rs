@@ -8,14 +8,14 @@ use std::net::SocketAddr;
 
 use event_core::Error;
 
-/// The shortest web server, with a graceful stop. `cargo run --release --example generic_handler`
+/// The shortest web server, with a graceful stop. `cargo run --example generic_handler`
 ///
 /// ```ignore
 #[doc = include_str!("../examples/generic_handler.rs")]
 /// ```
 pub mod generic_handler {}
 
-/// A handler that has another thread answer. `cargo run --example worker_thread`
+/// A web server whose answers come from another thread. `cargo run --example worker_thread`
 ///
 /// ```ignore
 #[doc = include_str!("../examples/worker_thread.rs")]
@@ -50,7 +50,7 @@ pub mod raw_fd {}
 /// ```
 pub mod timer {}
 
-/// Signals as callbacks; Ctrl-C ends it. `cargo run --example signals`
+/// Signals as callbacks. `cargo run --example signals`
 ///
 /// ```ignore
 #[doc = include_str!("../examples/signals.rs")]
@@ -64,13 +64,6 @@ pub mod signals {}
 /// ```
 pub mod sigchld {}
 
-/// Messages from a thread to the loop. `cargo run --example mailbox`
-///
-/// ```ignore
-#[doc = include_str!("../examples/mailbox.rs")]
-/// ```
-pub mod mailbox {}
-
 /// A loop of this library driven by another one. `cargo run --example inside_another_loop`
 ///
 /// ```ignore
@@ -78,47 +71,19 @@ pub mod mailbox {}
 /// ```
 pub mod inside_another_loop {}
 
+/// Messages from a thread to the loop. `cargo run --example mailbox`
+///
+/// ```ignore
+#[doc = include_str!("../examples/mailbox.rs")]
+/// ```
+pub mod mailbox {}
+
 /// A UDP echo server on a socket of the standard library. `cargo run --example udp`
 ///
 /// ```ignore
 #[doc = include_str!("../examples/udp.rs")]
 /// ```
 pub mod udp {}
-
-/// A TCP echo server with buffered streams and back-pressure. `cargo run --example echo`
-///
-/// ```ignore
-#[doc = include_str!("../examples/echo.rs")]
-/// ```
-pub mod echo {}
-
-/// Its client, which connects again after a while when it is refused. `cargo run --example client`
-///
-/// ```ignore
-#[doc = include_str!("../examples/client.rs")]
-/// ```
-pub mod client {}
-
-/// A TCP proxy: joined streams with back-pressure. `cargo run --example proxy`
-///
-/// ```ignore
-#[doc = include_str!("../examples/proxy.rs")]
-/// ```
-pub mod proxy {}
-
-/// A chat room: many clients, and slow readers are dropped. `cargo run --example chat`
-///
-/// ```ignore
-#[doc = include_str!("../examples/chat.rs")]
-/// ```
-pub mod chat {}
-
-/// libevent's `hello-world` sample: greets every client and hangs up. `cargo run --example hello_world`
-///
-/// ```ignore
-#[doc = include_str!("../examples/hello_world.rs")]
-/// ```
-pub mod hello_world {}
 
 /// libevent's `event-read-fifo` sample: prints what is written to a named pipe. `cargo run --example event_read_fifo`
 ///
@@ -148,6 +113,41 @@ pub mod time_test {}
 /// ```
 pub mod watch_timing {}
 
+/// libevent's `hello-world` sample: greets every client and hangs up. `cargo run --example hello_world`
+///
+/// ```ignore
+#[doc = include_str!("../examples/hello_world.rs")]
+/// ```
+pub mod hello_world {}
+
+/// A chat room in which nobody waits for a slow reader. `cargo run --example chat`
+///
+/// ```ignore
+#[doc = include_str!("../examples/chat.rs")]
+/// ```
+pub mod chat {}
+
+/// A TCP echo server with buffered streams and back-pressure. `cargo run --example echo`
+///
+/// ```ignore
+#[doc = include_str!("../examples/echo.rs")]
+/// ```
+pub mod echo {}
+
+/// A TCP client that connects again when it is refused. `cargo run --example client`
+///
+/// ```ignore
+#[doc = include_str!("../examples/client.rs")]
+/// ```
+pub mod client {}
+
+/// A TCP proxy: pairs of joined streams. `cargo run --example proxy`
+///
+/// ```ignore
+#[doc = include_str!("../examples/proxy.rs")]
+/// ```
+pub mod proxy {}
+
 #[doc = include_str!("../../DESIGN.md")]
 pub mod design {}
 
@@ -168,37 +168,6 @@ pub fn nth_address_argument(nth: usize, default: &str) -> SocketAddr {
         eprintln!("{text} is not an address: give an IP and a port, such as {default}");
         std::process::exit(1)
     })
-}
-
-/// Options and other arguments, read as getopt does: `letters` has the options, each followed by a colon if it takes a
-/// value. Ends the program with the usage if there is another.
-pub fn getopt(letters: &str, usage: &str) -> (Vec<(char, String)>, Vec<String>) {
-    let mut words = std::env::args().skip(1).peekable();
-    let mut options = Vec::new();
-    while let Some(word) = words.next_if(|word| word.starts_with('-')) {
-        let mut chars = word.chars().skip(1);
-        let letter = chars
-            .next()
-            .filter(|letter| *letter != ':' && letters.contains(*letter) && chars.next().is_none());
-        let letter = letter.unwrap_or_else(|| stop_with(usage));
-        let value = match letters.contains(&format!("{letter}:")) {
-            true => words.next().unwrap_or_else(|| stop_with(usage)),
-            false => String::new(),
-        };
-        options.push((letter, value));
-    }
-    (options, words.collect())
-}
-
-/// A number of the command line; ends the program with the usage if it is none that fits.
-pub fn number<T: std::str::FromStr>(text: &str, usage: &str) -> T {
-    text.parse().unwrap_or_else(|_| stop_with(usage))
-}
-
-/// Says how the program is used, and ends it with status 1.
-pub fn stop_with(usage: &str) -> ! {
-    eprintln!("{usage}");
-    std::process::exit(1)
 }
 
 /// The system's own words where there are any.
@@ -232,4 +201,35 @@ pub fn what_to_do(error: &(dyn std::error::Error + 'static)) -> &'static str {
 /// The system's error at the bottom of another, if there is one.
 fn system_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e std::io::Error> {
     error.downcast_ref().or_else(|| system_error(error.source()?))
+}
+
+/// Options and other arguments, read as getopt does: `letters` has the options, each followed by a colon if it takes a
+/// value. Ends the program with the usage if there is another.
+pub fn getopt(letters: &str, usage: &str) -> (Vec<(char, String)>, Vec<String>) {
+    let mut words = std::env::args().skip(1).peekable();
+    let mut options = Vec::new();
+    while let Some(word) = words.next_if(|word| word.starts_with('-')) {
+        let mut chars = word.chars().skip(1);
+        let letter = chars
+            .next()
+            .filter(|letter| *letter != ':' && letters.contains(*letter) && chars.next().is_none());
+        let letter = letter.unwrap_or_else(|| stop_with(usage));
+        let value = match letters.contains(&format!("{letter}:")) {
+            true => words.next().unwrap_or_else(|| stop_with(usage)),
+            false => String::new(),
+        };
+        options.push((letter, value));
+    }
+    (options, words.collect())
+}
+
+/// A number of the command line; ends the program with the usage if it is none that fits.
+pub fn number<T: std::str::FromStr>(text: &str, usage: &str) -> T {
+    text.parse().unwrap_or_else(|_| stop_with(usage))
+}
+
+/// Says how the program is used, and ends it with status 1.
+pub fn stop_with(usage: &str) -> ! {
+    eprintln!("{usage}");
+    std::process::exit(1)
 }

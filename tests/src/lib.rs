@@ -4,12 +4,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 pub mod cases;
-pub mod chart;
 pub mod http;
-pub mod programs;
 pub mod reference;
 pub mod streams;
 pub mod tools;
+pub mod turn_chart;
+pub mod under_test;
 
 use std::cell::{Cell, RefCell};
 use std::io::{ErrorKind, Read, Write};

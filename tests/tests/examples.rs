@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use event_core::EventBase;
 use socket2::{Domain, Socket, Type};
 use tests::PATIENCE;
-use tests::programs::{Program, connect, failing, root, started};
+use tests::under_test::{Program, connect, failing, root, started};
 
 /// A port that refuses connections until somebody calls `listen`, and that nobody else can get meanwhile.
 fn reserved() -> (Socket, SocketAddr) {

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use tests::programs::root;
+use tests::under_test::root;
 
 /// What programs in C rely on, and faults of libevent: kind, number or name, what it is about.
 const ENTRIES: &str = include_str!("../data/porting-entries.tsv");
@@ -87,7 +87,7 @@ fn each_known_fault_of_libevent_has_its_entry() {
 
 #[test]
 fn the_chart_in_the_manual_is_what_its_program_draws() {
-    let drawn = tests::chart::turn();
+    let drawn = tests::turn_chart::turn();
     assert!(!drawn.contains("\n\n"), "an empty line ends the chart in Markdown");
     let path = root().join("event-core/src/manual/turn.svg");
     if std::env::var_os("WRITE_CHART").is_some() {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use event_core::EventBase;
 use tests::PATIENCE;
-use tests::programs::{Program, c_program, command, connect, root};
+use tests::under_test::{Program, c_program, command, connect, root};
 
 /// One of the two servers, running.
 struct Running {

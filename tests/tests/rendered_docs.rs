@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tests::programs::root;
+use tests::under_test::root;
 
 /// C names from all over, with where a search must lead.
 const NAMES: [(&str, &str); 24] = [

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use event_core::EventBase;
 use tests::PATIENCE;
-use tests::programs::{Program, c_program, command, connect};
+use tests::under_test::{Program, c_program, command, connect};
 
 /// What a script saw of a program, a line each.
 type Seen = Vec<String>;
