@@ -64,12 +64,39 @@
 //!   remotes do not.
 //! - What peers send is bounded: see [`BufferEvent::set_max`].
 //!
+//! # Examples
+//!
+//! Whole programs, one file each; `cargo run --example echo` runs one. [All of them](../examples/index.html) are in the
+//! same repository.
+//!
+//! | example | what it shows |
+//! |---|---|
+//! | [`raw_fd`](../examples/raw_fd/index.html) | an fd of your own: a pipe to a child process |
+//! | [`timer`](../examples/timer/index.html) | timers, once and again and again |
+//! | [`signals`](../examples/signals/index.html) | signals as callbacks; Ctrl-C ends it |
+//! | [`sigchld`](../examples/sigchld/index.html) | reaping child processes in the loop |
+//! | [`mailbox`](../examples/mailbox/index.html) | messages from a thread to the loop |
+//! | [`inside_another_loop`](../examples/inside_another_loop/index.html) | a loop of this library driven by another one |
+//! | [`udp`](../examples/udp/index.html) | a UDP echo server on a socket of the standard library |
+//! | [`echo`](../examples/echo/index.html) | a TCP echo server with buffered streams and back-pressure |
+//! | [`client`](../examples/client/index.html) | its client, which connects again after a while when it is refused |
+//! | [`proxy`](../examples/proxy/index.html) | a TCP proxy: joined streams with back-pressure |
+//! | [`chat`](../examples/chat/index.html) | a chat room: many clients, and slow readers are dropped |
+//! | [`hello_world`](../examples/hello_world/index.html) | libevent's `hello-world` sample: greets every client and hangs up |
+//! | [`event_read_fifo`](../examples/event_read_fifo/index.html) | libevent's `event-read-fifo` sample: prints what is written to a named pipe |
+//! | [`signal_test`](../examples/signal_test/index.html) | libevent's `signal-test` sample: ends by itself at the third SIGINT |
+//! | [`time_test`](../examples/time_test/index.html) | libevent's `time-test` sample: a tick every two seconds, by either kind of timer |
+//! | [`watch_timing`](../examples/watch_timing/index.html) | libevent's `watch-timing` sample: how long handlers take and how late the loop wakes |
+//! | [`line_server`](../examples/line_server/index.html) | a whole server: commands, timeouts, a worker thread, signals and a status page |
+//!
 //! # Where to look next
 //!
-//! - [`manual`]: a short book. Its first part is [for those who know libevent](manual::from_libevent). The search finds
-//!   most things by their C name, too: try `bufferevent_setcb`.
-//! - [The examples](../examples/index.html): whole programs, one file each; `cargo run --example echo`.
+//! - [`manual`]: a short book. [`manual::turn`] shows what the loop does and in which order; the rest is for those who
+//!   know libevent: [a guide to porting](manual::porting), [every name](manual::from_libevent), [what programs stumble
+//!   over](manual::traps), [what is different on purpose](manual::on_purpose). The search finds most things by their C
+//!   name, too: try `bufferevent_setcb`.
 //! - [The design](../examples/design/index.html): how it is built, and why so (`DESIGN.md`).
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod address;
 mod base;

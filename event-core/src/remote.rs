@@ -42,6 +42,20 @@ impl fmt::Debug for Waker {
 /// Everything is done by the loop's thread in its next turn, in the order it was asked for; at most 1,024 requests
 /// run in a turn. Dropping a `Remote` does nothing. It may outlive the loop: calls then give [`Error::LoopGone`]. A
 /// remote does not keep the loop running.
+///
+/// ```
+/// use event_core::{EventBase, LoopFlags};
+/// use std::thread;
+///
+/// let mut base = EventBase::new()?;
+/// let remote = base.remote();
+/// thread::spawn(move || {
+///     remote.post(|base| println!("in the loop, on {}", base.method()))?;
+///     remote.loopexit()
+/// });
+/// base.run(LoopFlags::NO_EXIT_ON_EMPTY)?;
+/// # Ok::<(), event_core::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Remote {
     shared: Arc<Shared>,

@@ -48,13 +48,26 @@
 //! - Everything that a client sends or does not read is bounded from the start: [`Limits`] tells by what.
 //! - Requests on one connection are answered in their order, whatever order the program answers them in.
 //!
+//! # Examples
+//!
+//! Whole programs, one file each; `cargo run --example generic_handler` runs one. [All of them](../examples/index.html) are
+//! in the same repository.
+//!
+//! | example | what it shows |
+//! |---|---|
+//! | [`generic_handler`](../examples/generic_handler/index.html) | the shortest web server, with a graceful stop |
+//! | [`worker_thread`](../examples/worker_thread/index.html) | a handler that has another thread answer |
+//! | [`http_server`](../examples/http_server/index.html) | libevent's `http-server` sample: the files of a directory |
+//! | [`line_server`](../examples/line_server/index.html) | a whole server: commands, timeouts, a worker thread, signals and a status page |
+//!
 //! # Where to look next
 //!
-//! - [The crate `event_core`](event_core): the loop, timers, signals and streams;
-//!   [its manual](event_core::manual::from_libevent) has the names of libevent.
-//! - [The examples](../examples/index.html): `cargo run --example generic_handler`, `cargo run --example worker_thread`.
+//! - [`manual`]: programs on evhttp and how they are written here.
+//! - [The crate `event_core`](event_core): the loop, timers, signals and streams; [its manual](event_core::manual) has the
+//!   names of libevent, a guide to porting and the loop's turn.
 //! - [The design](../examples/design/index.html): how it is built, and why so (`DESIGN.md`).
 #![forbid(unsafe_code)]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod conn;
 mod date;
@@ -66,6 +79,7 @@ mod few;
 mod framing;
 mod head;
 mod limits;
+pub mod manual;
 mod parse;
 mod server;
 mod uri;

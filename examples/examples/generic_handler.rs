@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use event_core::{EventBase, Signal};
 use event_http::{Error, Server};
-use examples::argument;
+use examples::{argument, what_to_do};
 
 fn serve(address: &str) -> Result<(), Error> {
     let mut base = EventBase::new()?;
@@ -32,7 +32,7 @@ fn main() {
     env_logger::init();
     let address = argument("127.0.0.1:8081");
     if let Err(error) = serve(&address) {
-        eprintln!("{address}: {error:#}");
+        eprintln!("{address}: {error:#}\n{}", what_to_do(&error));
         std::process::exit(1);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use event_core::EventBase;
 use event_http::{Deferred, Error, Server};
-use examples::argument;
+use examples::{argument, what_to_do};
 
 /// What the worker gets: the text, and the token that answers the request.
 type Job = (Vec<u8>, Deferred);
@@ -16,7 +16,7 @@ type Job = (Vec<u8>, Deferred);
 fn main() {
     let address = argument("127.0.0.1:8082");
     if let Err(error) = serve(&address) {
-        eprintln!("{address}: {error:#}");
+        eprintln!("{address}: {error:#}\n{}", what_to_do(&error));
         std::process::exit(1);
     }
 }

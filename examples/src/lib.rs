@@ -22,6 +22,20 @@ pub mod generic_handler {}
 /// ```
 pub mod worker_thread {}
 
+/// libevent's `http-server` sample: the files of a directory. `cargo run --example http_server -- docroot`
+///
+/// ```ignore
+#[doc = include_str!("../examples/http_server.rs")]
+/// ```
+pub mod http_server {}
+
+/// A whole server: commands, timeouts, a worker thread, signals and a status page. `cargo run --example line_server`
+///
+/// ```ignore
+#[doc = include_str!("../examples/line_server.rs")]
+/// ```
+pub mod line_server {}
+
 /// An fd of your own: a pipe to a child process. `cargo run --example raw_fd`
 ///
 /// ```ignore
@@ -43,6 +57,20 @@ pub mod timer {}
 /// ```
 pub mod signals {}
 
+/// Reaping child processes in the loop. `cargo run --example sigchld`
+///
+/// ```ignore
+#[doc = include_str!("../examples/sigchld.rs")]
+/// ```
+pub mod sigchld {}
+
+/// A loop of this library driven by another one. `cargo run --example inside_another_loop`
+///
+/// ```ignore
+#[doc = include_str!("../examples/inside_another_loop.rs")]
+/// ```
+pub mod inside_another_loop {}
+
 /// Messages from a thread to the loop. `cargo run --example mailbox`
 ///
 /// ```ignore
@@ -56,6 +84,34 @@ pub mod mailbox {}
 #[doc = include_str!("../examples/udp.rs")]
 /// ```
 pub mod udp {}
+
+/// libevent's `event-read-fifo` sample: prints what is written to a named pipe. `cargo run --example event_read_fifo`
+///
+/// ```ignore
+#[doc = include_str!("../examples/event_read_fifo.rs")]
+/// ```
+pub mod event_read_fifo {}
+
+/// libevent's `signal-test` sample: ends by itself at the third SIGINT. `cargo run --example signal_test`
+///
+/// ```ignore
+#[doc = include_str!("../examples/signal_test.rs")]
+/// ```
+pub mod signal_test {}
+
+/// libevent's `time-test` sample: a tick every two seconds, by either kind of timer. `cargo run --example time_test`
+///
+/// ```ignore
+#[doc = include_str!("../examples/time_test.rs")]
+/// ```
+pub mod time_test {}
+
+/// libevent's `watch-timing` sample: how long handlers take and how late the loop wakes. `cargo run --example watch_timing`
+///
+/// ```ignore
+#[doc = include_str!("../examples/watch_timing.rs")]
+/// ```
+pub mod watch_timing {}
 
 /// libevent's `hello-world` sample: greets every client and hangs up. `cargo run --example hello_world`
 ///
@@ -131,16 +187,57 @@ pub fn reason(error: &Error) -> String {
 }
 
 /// Says that listening failed, why, and what to do about it; then ends the program with status 1.
-pub fn cannot_listen(address: impl Display, error: impl Into<Error>) -> ! {
-    let error = error.into();
-    eprintln!("cannot listen on {address}: {}", reason(&error));
-    match error.raw_os_error() {
+pub fn cannot_listen(address: impl Display, error: impl std::error::Error + 'static) -> ! {
+    let why = system_error(&error).map_or_else(|| error.to_string(), ToString::to_string);
+    eprintln!("cannot listen on {address}: {why}");
+    eprintln!("{}", what_to_do(&error));
+    std::process::exit(1)
+}
+
+/// What to do if listening fails so.
+pub fn what_to_do(error: &(dyn std::error::Error + 'static)) -> &'static str {
+    match system_error(error).and_then(std::io::Error::raw_os_error) {
         Some(libc::EADDRINUSE) => {
-            eprintln!("another program has it: stop it, or give another address, such as 127.0.0.1:0");
+            "another program has it: stop it, or give another address, such as 127.0.0.1:0"
         }
-        Some(libc::EACCES) => eprintln!("ports below 1024 are for root: give an address with a higher port"),
-        Some(libc::EADDRNOTAVAIL) => eprintln!("this machine has no such address: try 127.0.0.1"),
-        _ => eprintln!("give another address as the first argument"),
+        Some(libc::EACCES) => "ports below 1024 are for root: give an address with a higher port",
+        Some(libc::EADDRNOTAVAIL) => "this machine has no such address: try 127.0.0.1",
+        _ => "give another address, such as 127.0.0.1:0 for a port that is free",
     }
+}
+
+/// The system's error at the bottom of another, if there is one.
+fn system_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e std::io::Error> {
+    error.downcast_ref().or_else(|| system_error(error.source()?))
+}
+
+/// Options and other arguments, read as getopt does: `letters` has the options, each followed by a colon if it takes a
+/// value. Ends the program with the usage if there is another.
+pub fn getopt(letters: &str, usage: &str) -> (Vec<(char, String)>, Vec<String>) {
+    let mut words = std::env::args().skip(1).peekable();
+    let mut options = Vec::new();
+    while let Some(word) = words.next_if(|word| word.starts_with('-')) {
+        let mut chars = word.chars().skip(1);
+        let letter = chars
+            .next()
+            .filter(|letter| *letter != ':' && letters.contains(*letter) && chars.next().is_none());
+        let letter = letter.unwrap_or_else(|| stop_with(usage));
+        let value = match letters.contains(&format!("{letter}:")) {
+            true => words.next().unwrap_or_else(|| stop_with(usage)),
+            false => String::new(),
+        };
+        options.push((letter, value));
+    }
+    (options, words.collect())
+}
+
+/// A number of the command line; ends the program with the usage if it is none that fits.
+pub fn number<T: std::str::FromStr>(text: &str, usage: &str) -> T {
+    text.parse().unwrap_or_else(|_| stop_with(usage))
+}
+
+/// Says how the program is used, and ends it with status 1.
+pub fn stop_with(usage: &str) -> ! {
+    eprintln!("{usage}");
     std::process::exit(1)
 }

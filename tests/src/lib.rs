@@ -11,6 +11,8 @@ pub mod random;
 pub mod reference;
 pub mod streams;
 pub mod tools;
+pub mod turn_chart;
+pub mod under_test;
 
 use std::cell::{Cell, RefCell};
 use std::io::{ErrorKind, Read, Write};

@@ -5,154 +5,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Once;
-use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant, SystemTime};
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use event_core::EventBase;
 use socket2::{Domain, Socket, Type};
 use tests::PATIENCE;
-
-/// Where cargo has put an example of the same profile as this test. `cargo test --workspace` has built them all; a
-/// test of this package alone has not, and then they are built here.
-fn example(name: &str) -> PathBuf {
-    static BUILD: Once = Once::new();
-    let test = std::env::current_exe().unwrap();
-    let profile = test.parent().and_then(|deps| deps.parent()).unwrap();
-    let path = profile.join("examples").join(name);
-    BUILD.call_once(|| {
-        let sources = ["event-core/src", "event-http/src", "examples"].map(|part| newest(&root().join(part)));
-        if changed(&path) < sources.into_iter().max().unwrap() {
-            let mut cargo = Command::new(env!("CARGO"));
-            cargo.args(["build", "-p", "examples", "--examples"]).current_dir(root());
-            if profile.ends_with("release") {
-                cargo.arg("--release");
-            }
-            assert!(cargo.status().unwrap().success(), "the examples do not build");
-        }
-    });
-    assert!(path.exists(), "there is no example {name}: {}", path.display());
-    path
-}
-
-fn root() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-}
-
-/// When a file last changed; long ago if there is none.
-fn changed(path: &Path) -> SystemTime {
-    path.metadata().and_then(|data| data.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
-/// When the newest file under a directory last changed.
-fn newest(path: &Path) -> SystemTime {
-    let Ok(entries) = path.read_dir() else { return changed(path) };
-    entries.map(|entry| newest(&entry.unwrap().path())).max().unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
-/// A command that runs an example on one backend: all others are avoided.
-fn command(name: &str, method: &str) -> Command {
-    let mut command = Command::new(example(name));
-    command.stdin(Stdio::null());
-    for other in EventBase::supported_methods() {
-        let variable = format!("EVENT_NO{}", other.to_uppercase());
-        if other == method {
-            command.env_remove(variable);
-        } else {
-            command.env(variable, "1");
-        }
-    }
-    command
-}
-
-/// A running example, killed if the test ends first.
-struct Program {
-    child: Child,
-    lines: Receiver<String>,
-}
-
-/// Reads to the end, so that a program that talks much never blocks on a full pipe.
-fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
-    let (sender, lines) = channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(stream).lines().map_while(Result::ok) {
-            let _nobody_listens = sender.send(line);
-        }
-    });
-    lines
-}
-
-impl Program {
-    fn start(name: &str, method: &str, args: &[&str]) -> Program {
-        let mut child = command(name, method).args(args).stdout(Stdio::piped()).spawn().unwrap();
-        let stdout = child.stdout.take().unwrap();
-        Program { child, lines: lines_of(stdout) }
-    }
-
-    /// One that speaks on standard error.
-    fn start_server(name: &str, method: &str, args: &[&str]) -> Program {
-        let mut child = command(name, method).args(args).stderr(Stdio::piped()).spawn().unwrap();
-        let stderr = child.stderr.take().unwrap();
-        Program { child, lines: lines_of(stderr) }
-    }
-
-    /// The next line it prints.
-    fn line(&self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("the example prints no further line")
-    }
-
-    fn expect(&self, line: &str) {
-        assert_eq!(self.line(), line);
-    }
-
-    /// The address in its first line, `listening on ADDRESS with METHOD`.
-    fn address(&self, method: &str) -> SocketAddr {
-        let line = self.line();
-        let address = line.strip_prefix("listening on ").and_then(|rest| rest.strip_suffix(method));
-        address.and_then(|rest| rest.strip_suffix(" with ")).and_then(|text| text.parse().ok()).expect(&line)
-    }
-
-    /// Waits for its end, with everything read that it has printed.
-    fn end(mut self) -> (ExitStatus, Vec<String>) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                let rest = std::iter::from_fn(|| self.lines.recv_timeout(PATIENCE).ok()).collect();
-                return (status, rest);
-            }
-            assert!(Instant::now() < deadline, "the example does not end");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    /// Expects it to end well after these last lines.
-    fn ends_with(self, lines: &[&str]) {
-        let (status, rest) = self.end();
-        assert_eq!(rest, lines);
-        assert!(status.success(), "{status}");
-    }
-
-    fn signal(&self, name: &str) {
-        let kill = format!("kill -{name} {}", self.child.id());
-        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
-    stream
-}
+use tests::under_test::{Program, connect, failing, root, started};
 
 /// A port that refuses connections until somebody calls `listen`, and that nobody else can get meanwhile.
 fn reserved() -> (Socket, SocketAddr) {
@@ -160,13 +19,6 @@ fn reserved() -> (Socket, SocketAddr) {
     socket.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap();
     (socket, address)
-}
-
-/// Runs an example that must fail, and returns what it says.
-fn failing(name: &str, args: &[&str]) -> String {
-    let output = command(name, "poll").args(args).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    String::from_utf8(output.stderr).unwrap()
 }
 
 #[test]
@@ -506,9 +358,15 @@ fn client_gives_up_after_five_failures_and_says_what_to_do() {
 fn a_port_that_is_taken_is_said_so_with_what_to_do() {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-    for (name, address) in [("echo", tcp.local_addr().unwrap()), ("udp", udp.local_addr().unwrap())] {
+    for name in ["chat", "echo", "generic_handler", "hello_world", "proxy", "udp", "worker_thread"] {
+        let address = if name == "udp" { udp.local_addr().unwrap() } else { tcp.local_addr().unwrap() };
         let said = failing(name, &[&address.to_string()]);
         assert!(said.contains("in use") && said.contains("give another address"), "{name}: {said}");
+    }
+    let port = tcp.local_addr().unwrap().port().to_string();
+    for args in [["-l", &port, "-s", "0"], ["-l", "0", "-s", &port]] {
+        let said = failing("line_server", &args);
+        assert!(said.contains("in use") && said.contains("give another address"), "{args:?}: {said}");
     }
 }
 
@@ -564,13 +422,6 @@ fn generic_handler_answers_as_the_readme_says() {
 }
 
 #[test]
-fn generic_handler_says_that_its_port_is_taken() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let said = failing("generic_handler", &[&taken.local_addr().unwrap().to_string()]);
-    assert!(said.to_lowercase().contains("in use"), "{said}");
-}
-
-#[test]
 fn a_server_refuses_what_is_no_address() {
     for name in ["generic_handler", "worker_thread"] {
         for text in ["8081", "127.0.0.1", "127.0.0.1:80x", "127.0.0.1:99999"] {
@@ -578,14 +429,6 @@ fn a_server_refuses_what_is_no_address() {
             assert!(said.starts_with(&format!("{text}: an address is IP:PORT, ")), "{said}");
         }
     }
-}
-
-/// Starts a server on a port that the system chooses, which its first line names.
-fn started(name: &str, method: &str) -> (Program, u16) {
-    let program = Program::start_server(name, method, &["127.0.0.1:0"]);
-    let line = program.line();
-    let port = line.rsplit([' ', ':']).next().and_then(|port| port.parse().ok());
-    (program, port.unwrap_or_else(|| panic!("{name} names no port: {line}")))
 }
 
 #[test]

@@ -270,25 +270,29 @@ impl BufferEvent {
         self.inner.set_callbacks(None);
     }
 
-    /// Sets the read callback alone; see [`Callbacks::on_read`]. An object set before is dropped.
+    /// Sets the read callback alone; see [`Callbacks::on_read`]. What was set before in its place, or an object, is dropped,
+    /// inside its own callback when that returns.
     #[doc(alias = "bufferevent_setcb")]
     pub fn set_read_cb(&self, cb: impl FnMut(&BufferEvent) + 'static) {
         self.inner.set_closure(|rare| rare.read_cb.replace(Box::new(cb)));
     }
 
-    /// Sets the write callback alone; see [`Callbacks::on_write`]. An object set before is dropped.
+    /// Sets the write callback alone; see [`Callbacks::on_write`]. What was set before in its place, or an object, is dropped,
+    /// inside its own callback when that returns.
     #[doc(alias = "bufferevent_setcb")]
     pub fn set_write_cb(&self, cb: impl FnMut(&BufferEvent) + 'static) {
         self.inner.set_closure(|rare| rare.write_cb.replace(Box::new(cb)));
     }
 
-    /// Sets the event callback alone; see [`Callbacks::on_event`]. An object set before is dropped.
+    /// Sets the event callback alone; see [`Callbacks::on_event`]. What was set before in its place, or an object, is dropped,
+    /// inside its own callback when that returns.
     #[doc(alias = "bufferevent_setcb")]
     pub fn set_event_cb(&self, cb: impl FnMut(&BufferEvent, StreamEvent) + 'static) {
         self.inner.set_closure(|rare| rare.event_cb.replace(Box::new(cb)));
     }
 
-    /// Sets the room callback alone; see [`Callbacks::on_room`]. An object set before is dropped.
+    /// Sets the room callback alone; see [`Callbacks::on_room`]. What was set before in its place, or an object, is dropped,
+    /// inside its own callback when that returns.
     pub fn set_room_cb(&self, cb: impl FnMut(&BufferEvent) + 'static) {
         self.inner.set_closure(|rare| rare.room_cb.replace(Box::new(cb)));
     }

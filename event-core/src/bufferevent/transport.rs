@@ -11,7 +11,60 @@ use crate::interest::What;
 /// or a terminal and needs none.
 ///
 /// A transport runs inside its stream's step. It must not call back into the program or block, and must not use the
-/// stream it belongs to.
+/// stream it belongs to. It is dropped with its stream.
+///
+/// ```
+/// use event_core::{Buffer, BufferEvent, Direction, EventBase, Transport};
+/// use std::{io, net::Shutdown, os::fd::{AsRawFd, RawFd}, os::unix::net::UnixStream};
+///
+/// /// Turns every letter by thirteen places, on the way in and on the way out.
+/// struct Rot13(UnixStream);
+///
+/// fn rot13(bytes: &[u8]) -> Vec<u8> {
+///     let turn = |byte: u8, a: u8| (byte - a + 13) % 26 + a;
+///     bytes.iter().map(|byte| match byte {
+///         b'a'..=b'z' => turn(*byte, b'a'),
+///         b'A'..=b'Z' => turn(*byte, b'A'),
+///         other => *other,
+///     }).collect()
+/// }
+///
+/// impl Transport for Rot13 {
+///     fn fd(&self) -> RawFd {
+///         self.0.as_raw_fd()
+///     }
+///     fn poll_read(&mut self, input: &mut Buffer, max: usize) -> io::Result<usize> {
+///         let mut coded = Buffer::new();
+///         let n = coded.read_from(&self.0, max)?;
+///         input.add(&rot13(&coded.to_vec()));
+///         Ok(n)
+///     }
+///     fn poll_write(&mut self, output: &mut Buffer, max: usize) -> io::Result<usize> {
+///         let coded = rot13(&output.peek(max).collect::<Vec<_>>().concat());
+///         let n = if coded.is_empty() { 0 } else { io::Write::write(&mut self.0, &coded)? };
+///         output.drain(n);
+///         Ok(n)
+///     }
+///     fn shutdown(&mut self, how: Shutdown) -> io::Result<()> {
+///         self.0.shutdown(how)
+///     }
+/// }
+///
+/// let mut base = EventBase::new()?;
+/// let (ours, theirs) = UnixStream::pair()?;
+/// ours.set_nonblocking(true)?;
+/// let coded = BufferEvent::with_transport(&base, Rot13(ours))?;
+/// coded.write("Hello")?;
+/// coded.shutdown_write();
+/// let plain = BufferEvent::new(&base, theirs)?;
+/// plain.set_read_cb(|bev| {
+///     assert_eq!(*bev.input(), "Uryyb");
+///     bev.free();
+/// });
+/// plain.enable(Direction::READ)?;
+/// base.dispatch()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Transport {
     /// The fd whose readiness drives the stream.
     fn fd(&self) -> RawFd;

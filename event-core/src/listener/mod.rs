@@ -229,7 +229,8 @@ impl Listener {
     }
 
     /// Sets what is called when accepting fails for a reason that waiting may cure, such as `EMFILE`: once until it
-    /// works again. Accepting rests for 100 ms at a time meanwhile. Without it a warning is logged.
+    /// works again. Accepting rests for 100 ms at a time meanwhile. Without it a warning is logged. It replaces the one before,
+    /// which, in that callback itself, is dropped when it returns.
     #[doc(alias = "evconnlistener_set_error_cb")]
     pub fn set_error_cb(&self, cb: impl FnMut(&Listener, &io::Error) + 'static) {
         let cb: ErrorCallback = Box::new(cb);

@@ -35,6 +35,23 @@ pub struct Event {
 /// Calls back after a while, once or again and again.
 ///
 /// Dropping it frees it: the callback is dropped, at once or, if it is running, when it returns.
+///
+/// ```
+/// use event_core::{EventBase, Timer};
+/// use std::time::Duration;
+///
+/// let mut base = EventBase::new()?;
+/// let mut left = 3;
+/// let timer = Timer::new(&base, move |timer| {
+///     left -= 1;
+///     if left > 0 {
+///         let _ = timer.add(Duration::from_millis(1)); // once more
+///     }
+/// })?;
+/// timer.add(Duration::from_millis(1))?;
+/// base.dispatch()?; // until no timer is armed any more
+/// # Ok::<(), event_core::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping the timer stops it"]
 #[doc(alias = "evtimer_new")]
@@ -46,6 +63,18 @@ pub struct Timer {
 ///
 /// Several loops of one process may watch the same signal: each gets it. The handler that was there before is put back
 /// when the last one stops. Dropping it frees it, as with [`Event`].
+///
+/// ```
+/// use event_core::{EventBase, Signal};
+///
+/// let mut base = EventBase::new()?;
+/// let handle = base.handle();
+/// let stop = Signal::new(&base, Signal::TERM, move |_| drop(handle.loopexit(None)))?;
+/// stop.add()?;
+/// # stop.activate(event_core::Ready::SIGNAL)?;
+/// base.dispatch()?; // until it is told to stop
+/// # Ok::<(), event_core::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping the signal event stops it"]
 #[doc(alias = "evsignal_new")]

@@ -212,6 +212,21 @@ impl LoopHandle {
     /// Makes a mailbox: `cb` stays on the loop's thread and runs once for each message that a [`Sender`] sends; it may
     /// capture what it likes. At most 1,024 messages run in a turn.
     ///
+    /// ```
+    /// use event_core::{EventBase, LoopFlags};
+    /// use std::thread;
+    ///
+    /// let mut base = EventBase::new()?;
+    /// let handle = base.handle();
+    /// let (_mailbox, sender) = base.mailbox(move |answer: u64| {
+    ///     println!("{answer}");
+    ///     let _ = handle.loopexit(None);
+    /// })?;
+    /// thread::spawn(move || sender.send((1..=1000).sum()));
+    /// base.run(LoopFlags::NO_EXIT_ON_EMPTY)?; // a mailbox alone does not keep the loop running
+    /// # Ok::<(), event_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// - `Error::LoopGone` if the `EventBase` was dropped.
     pub fn mailbox<T: Send + 'static>(

@@ -21,7 +21,7 @@ impl Server {
     /// [stream](Request::stream_body) its body or give it back: then the request takes its way to its handler, with
     /// fields that were added to the answer. While it is kept, nothing more is read. An answer given before the body is
     /// read ends the connection; the client is still heard out for a while, so that it can read the answer. Replaces the
-    /// one before.
+    /// one before, which, inside itself, is dropped when it returns.
     ///
     /// ```
     /// # use event_core::EventBase;

@@ -214,13 +214,15 @@ impl Request {
         self.connection.is_gone(self.seq)
     }
 
-    /// Is called if the client leaves while the answer is pending. Replaces nothing: each call adds one.
+    /// Is called if the client leaves while the answer is pending. Replaces nothing: each call adds one. It is called by the
+    /// loop, never inside a call, and dropped uncalled when the answer has left.
     #[doc(alias = "evhttp_connection_set_closecb")]
     pub fn on_client_gone(&self, cb: impl FnOnce(Gone) + 'static) {
         self.connection.add_hook(Hook::on_gone(self.seq, Box::new(cb)));
     }
 
-    /// Is called exactly once when the request is over, whatever became of it, unless the loop itself ends first.
+    /// Is called exactly once when the request is over, whatever became of it, unless the loop itself ends first. It is
+    /// called by the loop, never inside a call. Replaces nothing: each call adds one.
     #[doc(alias = "evhttp_request_set_on_complete_cb")]
     pub fn on_complete(&self, cb: impl FnOnce(Completion) + 'static) {
         self.connection.add_hook(Hook::on_complete(self.seq, Box::new(cb)));

@@ -9,7 +9,8 @@ impl Server {
     /// Sets the handler of every path that has none of its own; without it such requests get 404. Replaces the one
     /// that was there.
     ///
-    /// A handler that panics is logged and the client gets 500; the handler stays.
+    /// A handler that panics is logged and the client gets 500; the handler stays. One that replaces or removes itself is
+    /// dropped when it returns; all of them are dropped with the server.
     #[doc(alias = "evhttp_set_gencb")]
     pub fn set_gencb<R: HandlerReturn>(&self, handler: impl FnMut(Request) -> R + 'static) {
         self.inner.site.set_gencb(Handler::new(handler));
