@@ -249,7 +249,12 @@ fn timeouts_and_deadlines_go_on_with_the_new_fd() {
             }
             seen.len() == 2
         });
-        assert_eq!(seen.take(), ["reading timeout", "deadline"]);
+        let mut all = seen.take();
+        if bed.sim().is_none() {
+            // On a busy machine both may have passed when the loop looks.
+            all.sort_by(|one, other| other.cmp(one));
+        }
+        assert_eq!(all, ["reading timeout", "deadline"]);
         drop(new);
     });
 }
