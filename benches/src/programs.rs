@@ -73,7 +73,8 @@ impl Program {
         for (name, path) in &options.servers {
             let row =
                 rows.iter().find(|row| row.source == Source::Ours).ok_or("none of these rows is ours")?;
-            let path = if path.is_file() { Ok(path.clone()) } else { Err("missing: no such file".to_owned()) };
+            let path =
+                if path.is_file() { Ok(path.clone()) } else { Err("missing: no such file".to_owned()) };
             programs.push(Self { name: name.clone(), path, before: row.before, after: row.after });
         }
         for only in &options.only {
