@@ -303,6 +303,14 @@ fn code_lines(path: &str) -> usize {
     text.lines().filter(is_code).count()
 }
 
+#[test]
+fn the_guide_gives_the_lines_of_both_as_they_are() {
+    let guide = fs::read_to_string(root().join("event-core/src/manual/porting.md")).unwrap();
+    let [c, rust] = ["tests/c/line_server.c", "examples/examples/line_server.rs"].map(code_lines);
+    let said = format!("{c} lines of code there, {rust} here");
+    assert!(guide.contains(&said), "the guide should say: {said}");
+}
+
 /// The processor time of a process so far, and what it holds in memory, in KiB.
 fn cost(id: u32) -> (Duration, u64) {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
