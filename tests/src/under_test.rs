@@ -184,18 +184,25 @@ pub fn started(name: &str, method: &str) -> (Program, u16) {
     (program, port.unwrap_or_else(|| panic!("{name} names no port: {line}")))
 }
 
-/// Builds `tests/c/NAME.c` against libevent, once for each test binary, and says where it is.
+/// A compiler for C that is to find libevent.
 ///
-/// Without a C compiler or libevent's headers prints `skipped: ...` and gives `None`; where `REQUIRE_TOOLS` is set it
-/// fails the test instead.
-pub fn c_program(name: &str) -> Option<PathBuf> {
+/// Without one or without libevent's headers prints `skipped: ...` and gives `None`; where `REQUIRE_TOOLS` is set it fails
+/// the test instead.
+pub fn c_compiler() -> Option<PathBuf> {
     let compiler = tool("cc")?;
-    if !Path::new("/usr/include/event2/event.h").is_file() {
-        println!("skipped: libevent-dev");
-        let required = std::env::var_os("REQUIRE_TOOLS").is_some_and(|value| !value.is_empty());
-        assert!(!required, "libevent-dev is not installed, and REQUIRE_TOOLS is set");
-        return None;
+    if Path::new("/usr/include/event2/event.h").is_file() {
+        return Some(compiler);
     }
+    println!("skipped: libevent-dev");
+    let required = std::env::var_os("REQUIRE_TOOLS").is_some_and(|value| !value.is_empty());
+    assert!(!required, "libevent-dev is not installed, and REQUIRE_TOOLS is set");
+    None
+}
+
+/// Builds `tests/c/NAME.c` against libevent, once for each test binary, and says where it is; `None` without a
+/// [`c_compiler`].
+pub fn c_program(name: &str) -> Option<PathBuf> {
+    let compiler = c_compiler()?;
     // Under the name of this very binary: several may run side by side.
     let test = std::env::current_exe().unwrap();
     let directory = test.with_file_name(format!("{}-c", test.file_name().unwrap().to_string_lossy()));

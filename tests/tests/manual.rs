@@ -6,6 +6,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 use tests::under_test::root;
 
@@ -124,4 +126,48 @@ fn every_example_is_reachable_from_the_readme_and_the_front_pages() {
         let lines = source.lines().count();
         assert!(lines <= 100 || name == "line_server", "{name} has {lines} lines");
     }
+}
+
+/// The pieces of C in a page.
+fn c_pieces(page: &str) -> Vec<&str> {
+    page.split("```c\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
+}
+
+/// A translation unit of a piece: its types and functions as they are, its statements in a function.
+fn unit(piece: &str) -> String {
+    let (mut outer, mut inner, mut in_definition) = (String::new(), String::new(), false);
+    for line in piece.lines() {
+        let begins = line.starts_with("static ") || (line.starts_with("struct ") && line.ends_with(" {"));
+        in_definition |= begins;
+        let part = if in_definition { &mut outer } else { &mut inner };
+        *part += line;
+        *part += "\n";
+        in_definition &= !line.starts_with('}');
+    }
+    let missing = |is: &str, declaration: &'static str| if inner.contains(is) { "" } else { declaration };
+    let base = missing("struct event_base *base =", "struct event_base *base = event_base_new();");
+    let http = missing("struct evhttp *http =", "struct evhttp *http = NULL;");
+    let s = if inner.contains("s->") { "struct server *s = NULL;" } else { "struct session *s = NULL;" };
+    format!(
+        "#include \"guide.h\"\n{outer}\nint piece(void)\n{{\nNAMES {s} {base} {http}\n{inner}\nreturn 0;\n}}\n"
+    )
+}
+
+#[test]
+fn the_c_in_the_guides_compiles_against_libevent() {
+    let Some(compiler) = tests::under_test::c_compiler() else { return };
+    let mut count = 0;
+    for page in ["event-core/src/manual/porting.md", "event-http/src/manual/from_evhttp.md"] {
+        for piece in c_pieces(&read(page)) {
+            let mut command = Command::new(&compiler);
+            command.args(["-fsyntax-only", "-Wall", "-Werror", "-Wno-unused", "-Wno-maybe-uninitialized"]);
+            command.args(["-x", "c", "-"]).arg("-I").arg(root().join("tests/c"));
+            let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            child.stdin.take().unwrap().write_all(unit(piece).as_bytes()).unwrap();
+            let output = child.wait_with_output().unwrap();
+            assert!(output.status.success(), "{page}:\n{piece}\n{}", String::from_utf8_lossy(&output.stderr));
+            count += 1;
+        }
+    }
+    assert!(count >= 15, "{count} pieces");
 }
