@@ -324,6 +324,13 @@ fn is_target(method: &str, target: &str) -> bool {
     if target.is_empty() || !target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
         return false;
     }
+    // No text that is a path and a query: host and port are looked at below.
+    let after_host = |at: usize| target[at..].find(['/', '?']).map_or("", |end| &target[at + end..]);
+    let rest =
+        target.find("://").filter(|at| !target[..*at].contains('/')).map_or(target, |at| after_host(at + 3));
+    if method != "CONNECT" && !is_name(&rest.replace([':', '@', '/', '?'], "_")) {
+        return false;
+    }
     let lower = target.to_ascii_lowercase();
     let scheme = ["http://", "https://"].into_iter().find(|scheme| lower.starts_with(scheme));
     match scheme {
