@@ -234,7 +234,7 @@ fn a_program_writes_the_pages_of_errors() {
                 text.contains("Content-Type: text/plain\r\n") && text.contains("Connection: close\r\n"),
                 "{text}"
             );
-            assert_eq!(text.contains("Allow: PUT\r\n"), status == 405);
+            assert_eq!(text.contains("Allow: PUT, OPTIONS\r\n"), status == 405);
             assert!(text.ends_with(&format!("\r\n\r\n{page}")), "{request} {text}");
         }
         assert_eq!(seen.take().len(), 6, "once for each");
