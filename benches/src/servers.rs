@@ -32,6 +32,8 @@ pub(crate) struct Peer {
     pub(crate) program: Result<PathBuf, String>,
     /// Does not look at `Connection: close` and must be told to close by the argument `close`.
     told_to_close: bool,
+    /// What stands before the address on its command line.
+    before: &'static [&'static str],
 }
 
 impl Peer {
@@ -44,19 +46,24 @@ impl Peer {
             // What is counted rather than timed comes out alike: no control is needed.
             let measured = name == YARD_STICK || options.command == Measurement::Http;
             if measured && wanted(name) {
-                peers.push(Self { name: name.into(), program: bare.clone(), told_to_close: true });
+                peers.push(Self {
+                    name: name.into(),
+                    program: bare.clone(),
+                    told_to_close: true,
+                    before: &[],
+                });
             }
         }
         if wanted("libevent") {
             let program = compiled("libevent", &["-levent"])?;
-            peers.push(Self { name: "libevent".into(), program, told_to_close: false });
+            peers.push(Self { name: "libevent".into(), program, told_to_close: false, before: &[] });
         }
         if wanted("event-http") {
             peers.push(Self::ours()?);
         }
         for (name, path) in &options.servers {
             let program = if path.is_file() { Ok(path.clone()) } else { Err("no such file".to_owned()) };
-            peers.push(Self { name: name.clone(), program, told_to_close: false });
+            peers.push(Self { name: name.clone(), program, told_to_close: false, before: &[] });
         }
         for only in &options.only {
             if !peers.iter().any(|peer| &peer.name == only) {
@@ -68,7 +75,13 @@ impl Peer {
 
     /// Our own example server.
     pub(crate) fn ours() -> Outcome<Self> {
-        Ok(Self { name: "event-http".into(), program: our_example()?, told_to_close: false })
+        Ok(Self { name: "event-http".into(), program: our_example()?, told_to_close: false, before: &[] })
+    }
+
+    /// Our own server of long bodies.
+    pub(crate) fn bulk() -> Outcome<Self> {
+        let program = tools::built_by_cargo(&["-p", "benches", "--bin", "ours"], "ours")?;
+        Ok(Self { name: "event-http".into(), program, told_to_close: false, before: &["bulk"] })
     }
 
     /// The program, or an error that says why there is none.
@@ -106,7 +119,9 @@ impl Server {
         // The port is free again when the listener is dropped; whoever takes it in between makes the start fail.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let mut words = launch.wrapper.clone();
-        words.extend([program.into(), address.to_string().into()]);
+        words.push(program.into());
+        words.extend(peer.before.iter().map(OsString::from));
+        words.push(address.to_string().into());
         if launch.one_request && peer.told_to_close {
             words.push("close".into());
         }
@@ -217,7 +232,7 @@ mod tests {
             println!("skipped: {why}");
             return None;
         }
-        Some(Peer { name: YARD_STICK.into(), program, told_to_close: true })
+        Some(Peer { name: YARD_STICK.into(), program, told_to_close: true, before: &[] })
     }
 
     #[test]
@@ -257,7 +272,7 @@ mod tests {
     #[test]
     fn a_program_that_ends_at_once_is_an_error_that_repeats_what_it_said() {
         let program = Ok(find_tool("ls").unwrap());
-        let peer = Peer { name: "ls".into(), program, told_to_close: false };
+        let peer = Peer { name: "ls".into(), program, told_to_close: false, before: &[] };
         let error = Server::start(&peer, &Launch::default()).err().unwrap().to_string();
         assert!(error.contains("127.0.0.1:"), "{error}");
     }
