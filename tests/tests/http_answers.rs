@@ -317,8 +317,7 @@ fn values_are_trimmed_and_targets_are_left_as_they_came() {
             req.send_reply(200, None, text)
         });
         let client = web.client();
-        let request =
-            b"GET /r.json%3Fp1%3Dv1?n=1+1%2525&abc HTTP/1.1\r\nHost: a\r\nTest: \t abc \t \r\n\r\n";
+        let request = b"GET /r.json%3Fp1%3Dv1?n=1+1%2525&abc HTTP/1.1\r\nHost: a\r\nTest: \t abc \t \r\n\r\n";
         let answer = web.ask(&client, request, 1);
         let text = "\"abc\" /r.json%3Fp1%3Dv1?n=1+1%2525&abc /r.json%3Fp1%3Dv1 Some(\"n=1+1%2525&abc\")";
         assert!(answer.ends_with(text), "{answer}");
