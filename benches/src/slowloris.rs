@@ -48,6 +48,8 @@ struct Slow {
     stream: TcpStream,
     /// When its first byte was sent.
     start: Instant,
+    /// Bytes of the head so far.
+    sent: usize,
     told: bool,
     gone: Option<Duration>,
 }
@@ -140,7 +142,7 @@ fn drip(server: &Server) -> Outcome<(Vec<Slow>, Drip)> {
             TcpStream::connect(server.address).map_err(|error| format!("connection {}: {error}", n + 1))?;
         stream.set_nonblocking(true)?;
         stream.write_all(&HEAD[..1])?;
-        slow.push(Slow { stream, start: Instant::now(), told: false, gone: None });
+        slow.push(Slow { stream, start: Instant::now(), sent: 1, told: false, gone: None });
     }
     let (Some(first), Some(last)) = (slow.first(), slow.last()) else { return Err("no clients".into()) };
     let (quiet, end) = (first.start + DEADLINE - Duration::from_secs(1), last.start + DEADLINE + LATE);
@@ -158,9 +160,9 @@ fn drip(server: &Server) -> Outcome<(Vec<Slow>, Drip)> {
             seen = Some(Drip { share, resident: proc::resident(server.pid())? });
         }
         for slow in slow.iter_mut().skip(step as usize % 5).step_by(5).filter(|slow| slow.gone.is_none()) {
-            let at = (slow.start.elapsed().as_secs() as usize).min(HEAD.len() - 1);
+            let byte = HEAD.get(slow.sent..=slow.sent).ok_or("the head is too short")?;
             // Once it is told to go, this may fail; that is seen below.
-            let _gone = slow.stream.write(&HEAD[at..=at]);
+            slow.sent += slow.stream.write(byte).unwrap_or(0);
         }
         if seen.is_some() {
             slow.iter_mut().filter(|slow| slow.gone.is_none()).for_each(look);
