@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -188,7 +189,7 @@ struct Requests {
 impl Requests {
     fn start(address: SocketAddr) -> Self {
         let thread = thread::spawn(move || {
-            let script = Rc::new(Script::new(address, Work::Get, REASON));
+            let script = Arc::new(Script::new(address, Work::Get, REASON));
             let mut client = Client::connect(address, &script)?;
             let mut answered = 0;
             while client.get().is_ok() {

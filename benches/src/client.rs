@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Outcome;
@@ -31,14 +31,14 @@ impl Script {
 /// One connection.
 pub(crate) struct Client {
     stream: TcpStream,
-    script: Rc<Script>,
+    script: Arc<Script>,
     /// Received and not yet used.
     received: Vec<u8>,
 }
 
 impl Client {
     /// Connects, to make requests of `script`; none is sent yet.
-    pub(crate) fn connect(address: SocketAddr, script: &Rc<Script>) -> Outcome<Self> {
+    pub(crate) fn connect(address: SocketAddr, script: &Arc<Script>) -> Outcome<Self> {
         let stream = TcpStream::connect_timeout(&address, PATIENCE)
             .map_err(|error| format!("cannot connect to {address}: {error}"))?;
         stream.set_nodelay(true)?;

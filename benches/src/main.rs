@@ -1,6 +1,7 @@
 //! Side-by-side measurements of our HTTP server, our event loop and their peers; README.md says how to read them.
 
 mod allocs;
+mod bulk;
 mod callgrind;
 #[cfg(feature = "chart")]
 mod chart;
@@ -19,6 +20,7 @@ mod proc;
 mod programs;
 mod report;
 mod servers;
+mod slowloris;
 mod syscalls;
 mod throughput;
 mod timers;
@@ -87,11 +89,13 @@ fn measure(options: &Options, args: &[String]) -> Outcome<Report> {
     proc::raise_open_file_limit()?;
     match options.command {
         Command::Allocs => allocs::run(options, &mut report)?,
+        Command::Bulk => bulk::run(options, &mut report)?,
         Command::Dispatch => dispatch::run(options, &mut report)?,
         Command::Http => http::run(options, &mut report)?,
         Command::Instructions => instructions::run(options, &mut report)?,
         Command::Memory => memory::run(options, &mut report)?,
         Command::Posts => posts::run(options, &mut report)?,
+        Command::Slowloris => slowloris::run(options, &mut report)?,
         Command::Syscalls => syscalls::run(options, &mut report)?,
         Command::Throughput => throughput::run(options, &mut report)?,
         Command::Timers => timers::run(options, &mut report)?,

@@ -11,6 +11,7 @@ MEASUREMENT is one of
   http, syscalls, allocs, memory   of HTTP servers
   dispatch, timers, posts          of event loops
   throughput                       of streams
+  slowloris, bulk                  of our own server: ten thousand slow clients, bodies of 1 GiB
   instructions                     our own, held against instructions.tsv
 or, with --features chart,
   chart FIGURES.json OUT.svg       draws what http --json has written
@@ -19,7 +20,7 @@ or, with --features chart,
   --seconds S            http: whole seconds of load in a round (2)
   --modes A,B            only these modes: http (k1,k64,k400,k4000,close64,pipe16,post1k,post1m,big1m,file1m),
                          dispatch (100/1,1000/100,9000/100), timers (1000,100000,1000000,one),
-                         throughput (pair,proxy)
+                         throughput (pair,proxy), bulk (up,slow-up,down,slow-down)
   --connections LOW,HIGH memory: the two counts the slope is taken between (2000,9000)
   --only A,B             only these servers or programs, by name
   --server NAME=PATH     one more server: a program that takes ADDR:PORT, say an older build (repeatable);
@@ -31,24 +32,28 @@ or, with --features chart,
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Allocs,
+    Bulk,
     Dispatch,
     Http,
     Instructions,
     Memory,
     Posts,
+    Slowloris,
     Syscalls,
     Throughput,
     Timers,
 }
 
 impl Command {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::Allocs,
+        Self::Bulk,
         Self::Dispatch,
         Self::Http,
         Self::Instructions,
         Self::Memory,
         Self::Posts,
+        Self::Slowloris,
         Self::Syscalls,
         Self::Throughput,
         Self::Timers,
@@ -57,11 +62,13 @@ impl Command {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Allocs => "allocs",
+            Self::Bulk => "bulk",
             Self::Dispatch => "dispatch",
             Self::Http => "http",
             Self::Instructions => "instructions",
             Self::Memory => "memory",
             Self::Posts => "posts",
+            Self::Slowloris => "slowloris",
             Self::Syscalls => "syscalls",
             Self::Throughput => "throughput",
             Self::Timers => "timers",

@@ -25,6 +25,8 @@ pub(crate) const OURS: &str = "event-http";
 enum Kind {
     /// By arguments, everything: it reads no more of a request than where it ends.
     Bare,
+    /// Our own with long bodies, whatever it is to do.
+    Bulk,
     /// By the path of a request.
     ByPath,
     Haproxy,
@@ -111,6 +113,12 @@ impl Peer {
         Ok(Self::new(OURS, our_example()?, REASON, Kind::Ours))
     }
 
+    /// Our own server of long bodies.
+    pub(crate) fn bulk() -> Outcome<Self> {
+        let program = tools::built_by_cargo(&["-p", "benches", "--bin", "ours"], "ours")?;
+        Ok(Self::new(OURS, program, REASON, Kind::Bulk))
+    }
+
     /// The bare loop.
     #[cfg(test)]
     pub(crate) fn bare() -> Outcome<Self> {
@@ -138,6 +146,11 @@ impl Peer {
         };
         let file = || -> Outcome<Vec<OsString>> { Ok(vec!["file".into(), work::file()?.into()]) };
         match (self.kind, work) {
+            (Kind::Bulk, _) => Ok(Start {
+                words: vec![program.into(), "bulk".into(), address_word],
+                says_ready: true,
+                dir: None,
+            }),
             (Kind::May, Work::Close) => Err("no such mode: it never closes a connection".into()),
             (Kind::Plain, Work::Big | Work::File) => Err("no such mode: it has one answer".into()),
             (Kind::Ours, Work::Big | Work::File) => {

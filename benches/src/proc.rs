@@ -73,6 +73,14 @@ pub(crate) fn resident(pid: u32) -> Outcome<u64> {
     Ok(sum)
 }
 
+/// The most resident memory in bytes that `pid` alone has ever had.
+pub(crate) fn peak(pid: u32) -> Outcome<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
+    Ok(kib * 1024)
+}
+
 /// The number of descriptors that `pid` and its descendants hold open.
 pub(crate) fn open_files(pid: u32) -> Outcome<usize> {
     let mut sum = 0;

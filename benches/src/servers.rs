@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     /// What it says on standard error, line by line.
     lines: Receiver<String>,
-    script: Rc<Script>,
+    script: Arc<Script>,
     /// Goes when the server has ended.
     _dir: Option<TempDir>,
 }
@@ -67,7 +67,7 @@ impl Server {
                 let _nobody_listens = sender.send(line);
             }
         });
-        let script = Rc::new(Script::new(address, launch.work, peer.reason));
+        let script = Arc::new(Script::new(address, launch.work, peer.reason));
         let mut server = Self { child, address, lines, script, _dir: start.dir };
         if start.says_ready {
             server.wait_for_its_word()?;

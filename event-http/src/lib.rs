@@ -46,6 +46,8 @@
 //! - Answering takes the request, so that it is answered once. One that is dropped unanswered is answered 500.
 //! - A handler may return a `Result`; an error is logged (crate `log`). A handler that panics is logged, too, and stays.
 //! - Everything that a client sends or does not read is bounded from the start: [`Limits`] tells by what.
+//! - What RFC 9110 and 9112 let a server refuse is refused, with the status that they name. The one leniency is
+//!   [`Server::set_lenient_targets`], which servers of web pages want: browsers send `?a[]=1` as it is.
 //! - Requests on one connection are answered in their order, whatever order the program answers them in.
 //!
 //! # Examples

@@ -1,10 +1,18 @@
-//! What the fuzz targets share: a server in the simulation that is fed bytes, a file, and lines taken from a vector.
+//! What the fuzz targets share: a server in the simulation that is fed bytes, alone or beside a plain decoder, a file, and
+//! lines taken from a vector.
 
+#[path = "../../tests/src/answers.rs"]
+mod answers;
+#[path = "../../tests/src/reference.rs"]
+mod reference;
+
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use event_core::testing::{Peer, Sim};
 use event_core::{Eol, EventBase, FileSegment, LoopFlags};
-use event_http::Server;
+use event_http::{Limits, Request, Server};
 
 /// What one connection got to see, and how many requests the handler did.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,6 +62,53 @@ fn settle(base: &mut EventBase, peer: &Peer, answers: &mut Vec<u8>) {
         base.run(LoopFlags::NONBLOCK | LoopFlags::NO_EXIT_ON_EMPTY).expect("the loop runs");
         answers.extend(peer.read());
     }
+}
+
+/// Small limits, so that short inputs exceed them.
+fn small() -> Limits {
+    Limits {
+        max_request_line_bytes: Some(64),
+        max_head_bytes: Some(240),
+        max_fields: Some(6),
+        max_chunk_line_bytes: Some(24),
+        max_body_bytes: Some(100),
+        max_trailer_bytes: Some(40),
+        ..Limits::default()
+    }
+}
+
+/// Feeds bytes to a server, whole or in pieces of which `cuts` says the lengths, and compares with the plain decoder.
+pub fn compare(bytes: &[u8], cuts: u64) {
+    let limits = if cuts % 2 == 0 { Limits::default() } else { small() };
+    let expected = reference::decode(bytes, &limits);
+    let sim = Sim::new(1 + cuts);
+    let mut base = sim.event_base().expect("a simulated loop");
+    let http = Server::new(&base).expect("a server");
+    http.set_limits(limits);
+    let runs = Rc::new(RefCell::new(Vec::new()));
+    let sink = runs.clone();
+    http.set_gencb(move |req: Request| {
+        let run = [format!("{} {}=", req.method(), req.target()).as_bytes(), &req.body().to_vec()].concat();
+        sink.borrow_mut().push(run);
+        req.send_reply(200, None, "fine")
+    });
+    let (stream, peer) = sim.stream(&base);
+    http.serve(stream);
+    let (mut rest, mut random, mut answers) = (bytes, cuts, Vec::new());
+    while !rest.is_empty() {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(cuts);
+        let longest = if cuts < 2 { 16 << 10 } else { 1 + (random >> 33) as usize % (1 + bytes.len() / 2) };
+        let (piece, after) = rest.split_at(longest.min(rest.len()));
+        let _ = peer.write_all(piece);
+        rest = after;
+        // Seldom enough that pieces pile up, often enough that they do not always.
+        if random >> 61 != 0 {
+            settle(&mut base, &peer, &mut answers);
+        }
+    }
+    settle(&mut base, &peer, &mut answers);
+    let agreed = expected.agrees(&answers, peer.is_eof() || peer.is_reset(), &runs.take());
+    assert!(agreed.is_ok(), "{agreed:?}: {} {expected:?}", bytes.escape_ascii());
 }
 
 /// Time passes differently when a message is cut, so the dates are not compared.

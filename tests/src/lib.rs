@@ -3,6 +3,7 @@
 // Everything here is part of a test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+pub mod answers;
 pub mod cases;
 pub mod connects;
 pub mod events;

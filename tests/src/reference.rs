@@ -3,11 +3,15 @@
 //! It knows nothing of pieces, time or memory: it looks at the whole input, one request after the other. Where several
 //! things are wrong with a head at once it gives every status that one of them deserves, since RFC 9112 does not say which
 //! comes first.
+//!
+//! The fuzz targets read this file, too, with `answers.rs` beside it.
 
 use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 
 use event_http::Limits;
+
+use crate::answers::answers;
 
 /// Everything that comes of an input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +25,39 @@ pub struct Seen {
     /// If the input ends in a line that may be refused already, or only when its end comes: whether that is in a request
     /// of HEAD.
     pub may_be_refused: Option<bool>,
+}
+
+impl Seen {
+    /// Whether a server that has sent `got` and handed out `runs` has done this; `ended` if it has closed.
+    ///
+    /// # Errors
+    /// What is different.
+    pub fn agrees(&self, got: &[u8], ended: bool, runs: &[Vec<u8>]) -> Result<(), String> {
+        let text =
+            |runs: &[Vec<u8>]| runs.iter().map(|run| run.escape_ascii().to_string()).collect::<Vec<_>>();
+        if runs != self.runs {
+            return Err(format!("ran {:?}, not {:?}", text(runs), text(&self.runs)));
+        }
+        // A 100 goes out or not: that depends on when the body comes, and it moves the places of the others.
+        let got = String::from_utf8_lossy(got).replace("HTTP/1.1 100 Continue\r\n\r\n", "");
+        let (mut wanted, mut closes) = (self.answers.clone(), self.closes);
+        if let Some(is_head) = self.may_be_refused.filter(|_| ended) {
+            // A line whose end has not come was refused for its beginning.
+            wanted.push(([400].into(), is_head));
+            closes = true;
+        }
+        let heads: Vec<_> = (0..wanted.len()).filter(|at| wanted[*at].1).collect();
+        let Some((all, left)) = answers(got.as_bytes(), &heads) else { return Err("no answers".into()) };
+        let statuses: Vec<u16> = all.iter().map(|answer| answer.0).collect();
+        let fits = statuses.len() == wanted.len()
+            && statuses.iter().zip(&wanted).all(|(status, (allowed, _))| allowed.contains(status));
+        match fits && left == 0 && ended == closes {
+            true => Ok(()),
+            false => Err(format!(
+                "answered {statuses:?} and {left} bytes, ended: {ended}, not {wanted:?}, {closes}"
+            )),
+        }
+    }
 }
 
 /// What stands at the beginning of an input.
@@ -322,6 +359,13 @@ fn after_quoted(text: &str) -> Option<&str> {
 
 fn is_target(method: &str, target: &str) -> bool {
     if target.is_empty() || !target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
+        return false;
+    }
+    // No text that is a path and a query: host and port are looked at below.
+    let after_host = |at: usize| target[at..].find(['/', '?']).map_or("", |end| &target[at + end..]);
+    let rest =
+        target.find("://").filter(|at| !target[..*at].contains('/')).map_or(target, |at| after_host(at + 3));
+    if method != "CONNECT" && !is_name(&rest.replace([':', '@', '/', '?'], "_")) {
         return false;
     }
     let lower = target.to_ascii_lowercase();

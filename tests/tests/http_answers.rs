@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use event_http::{Method, MethodSet, Request};
-use tests::http::{PAGE, each_web};
+use tests::http::{PAGE, Web, each_web};
 
 const OK_HEAD: &str =
     "HTTP/1.1 200 Client\r\nContent-Length: 23\r\nContent-Type: text/html; charset=ISO-8859-1\r\n";
@@ -41,6 +41,37 @@ fn every_usual_method_is_answered_with_the_same_bytes() {
         }
         assert!(!client.is_ended());
         assert_eq!(web.server.connection_count(), 1);
+    });
+}
+
+#[test]
+fn a_content_type_is_added_where_none_is_and_the_program_says_which() {
+    each_web(|web| {
+        web.server.set_gencb(|mut req: Request| {
+            if req.path() == "/own" {
+                req.add_header("content-type", "text/css").unwrap();
+            }
+            let status = if req.path() == "/204" { 204 } else { 200 };
+            req.send_reply(status, None, PAGE)
+        });
+        let types = |web: &mut Web<'_>, path: &str| {
+            let client = web.client();
+            let text = web.ask(&client, format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes(), 1);
+            let (head, _) = text.split_once("\r\n\r\n").unwrap();
+            let is_type = |line: &&str| line.to_ascii_lowercase().starts_with("content-type:");
+            head.lines().filter(is_type).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let default = "Content-Type: text/html; charset=ISO-8859-1";
+        assert_eq!(types(web, "/"), [default]);
+        web.server.set_default_content_type(Some("text/plain")).unwrap();
+        assert_eq!(types(web, "/"), ["Content-Type: text/plain"]);
+        assert_eq!(types(web, "/own"), ["content-type: text/css"]);
+        assert!(types(web, "/204").is_empty());
+        let refused = web.server.set_default_content_type(Some("text/plain\r\nX-Evil: 1"));
+        assert!(refused.is_err_and(|error| error.is_invalid_argument()));
+        assert_eq!(types(web, "/"), ["Content-Type: text/plain"], "what was refused changes nothing");
+        web.server.set_default_content_type(None).unwrap();
+        assert!(types(web, "/").is_empty() && types(web, "/own").len() == 1);
     });
 }
 
@@ -286,10 +317,9 @@ fn values_are_trimmed_and_targets_are_left_as_they_came() {
             req.send_reply(200, None, text)
         });
         let client = web.client();
-        let request =
-            b"GET /r.json%3Fp1%3Dv1?n=1+1%2525&abc% HTTP/1.1\r\nHost: a\r\nTest: \t abc \t \r\n\r\n";
+        let request = b"GET /r.json%3Fp1%3Dv1?n=1+1%2525&abc HTTP/1.1\r\nHost: a\r\nTest: \t abc \t \r\n\r\n";
         let answer = web.ask(&client, request, 1);
-        let text = "\"abc\" /r.json%3Fp1%3Dv1?n=1+1%2525&abc% /r.json%3Fp1%3Dv1 Some(\"n=1+1%2525&abc%\")";
+        let text = "\"abc\" /r.json%3Fp1%3Dv1?n=1+1%2525&abc /r.json%3Fp1%3Dv1 Some(\"n=1+1%2525&abc\")";
         assert!(answer.ends_with(text), "{answer}");
     });
 }

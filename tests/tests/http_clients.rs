@@ -235,3 +235,20 @@ fn wrk_sees_no_error() {
         assert!(text.contains("requests in"), "{text}");
     });
 }
+
+#[test]
+fn h2load_sees_no_error() {
+    let Some(_alone) = load() else { return };
+    let Some(h2load) = tool("h2load") else { return };
+    each_method(|server| {
+        // One at a time, and sixteen pipelined on each connection.
+        for streams in ["1", "16"] {
+            let text = run(Command::new(&h2load)
+                .args(["--h1", "-n", "20000", "-c", "100", "-t", "1", "-m", streams])
+                .arg(server.url("/")));
+            let all =
+                "20000 total, 20000 started, 20000 done, 20000 succeeded, 0 failed, 0 errored, 0 timeout";
+            assert!(text.contains(all) && text.contains("status codes: 20000 2xx,"), "-m {streams}: {text}");
+        }
+    });
+}

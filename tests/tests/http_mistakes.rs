@@ -5,9 +5,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
-use event_http::{Completion, Request};
-use tests::http::{PAGE, Web, answers, each_socket_web, each_web};
+use event_core::LoopEnd;
+use event_http::{Completion, Limits, Request};
+use tests::http::{PAGE, Web, answers, each_simulated_web, each_socket_web, each_web};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const NEXT: &str = "GET /next HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -203,6 +205,44 @@ fn a_request_that_is_forgotten_goes_with_its_client_or_its_server() {
 }
 
 #[test]
+fn a_request_that_is_forgotten_ends_at_the_deadline_of_its_handler_or_of_the_stop() {
+    each_simulated_web(|web| {
+        let completions: Rc<RefCell<Vec<Completion>>> = Rc::default();
+        let sink = completions.clone();
+        let forgetful = move |req: Request| {
+            let sink = sink.clone();
+            req.on_complete(move |completion| sink.borrow_mut().push(completion));
+            std::mem::forget(req);
+        };
+        web.server.set_gencb(forgetful);
+        web.server.set_limits(Limits { handler_timeout: Some(Duration::from_secs(5)), ..Limits::default() });
+        let client = web.client();
+        client.write(GET);
+        web.pass(&client, Duration::from_millis(4_999));
+        assert_eq!((client.text().as_str(), client.is_ended()), ("", false));
+        let text = web.pass(&client, Duration::from_millis(2));
+        assert!(text.starts_with("HTTP/1.1 503 ") && client.is_ended(), "{text}");
+        drop(client);
+        web.until_connections(0);
+        web.settle_all();
+        assert_eq!(completions.take().len(), 1);
+        // Without such a deadline it is the one of the graceful stop, and nothing keeps the loop running after it.
+        web.server.set_limits(Limits::default());
+        let client = web.client();
+        client.write(GET);
+        web.pass(&client, Duration::from_secs(3600));
+        assert_eq!((client.text().as_str(), client.is_ended()), ("", false));
+        web.server.shutdown(Duration::from_secs(10));
+        web.pass(&client, Duration::from_millis(9_999));
+        assert!(!client.is_ended());
+        web.pass(&client, Duration::from_millis(2));
+        assert_eq!((client.text().as_str(), client.is_ended(), web.server.connection_count()), ("", true, 0));
+        assert_eq!(completions.take().len(), 1);
+        assert_eq!(web.base.dispatch().unwrap(), LoopEnd::Empty);
+    });
+}
+
+#[test]
 fn a_program_writes_the_pages_of_errors() {
     each_web(|web| {
         let seen: Rc<RefCell<Vec<String>>> = Rc::default();
@@ -234,7 +274,7 @@ fn a_program_writes_the_pages_of_errors() {
                 text.contains("Content-Type: text/plain\r\n") && text.contains("Connection: close\r\n"),
                 "{text}"
             );
-            assert_eq!(text.contains("Allow: PUT\r\n"), status == 405);
+            assert_eq!(text.contains("Allow: PUT, OPTIONS\r\n"), status == 405);
             assert!(text.ends_with(&format!("\r\n\r\n{page}")), "{request} {text}");
         }
         assert_eq!(seen.take().len(), 6, "once for each");

@@ -90,11 +90,66 @@ fn a_method_that_a_path_has_not_is_405_with_those_that_it_has() {
         assert_eq!(ask(web, "DELETE /a/1", "a").1, "delete rest=1", "the next pattern has the method");
         let (head, _) = ask_whole(web, "PUT /a/1", "a");
         assert!(
-            head.starts_with("HTTP/1.1 405 ") && head.contains("\r\nAllow: GET, HEAD, POST, DELETE\r\n"),
+            head.starts_with("HTTP/1.1 405 ")
+                && head.contains("\r\nAllow: GET, HEAD, POST, DELETE, OPTIONS\r\n"),
             "{head}"
         );
         let (head, _) = ask_whole(web, "PUT /a/1/2", "a");
-        assert!(head.contains("\r\nAllow: DELETE\r\n"), "{head}");
+        assert!(head.contains("\r\nAllow: DELETE, OPTIONS\r\n"), "{head}");
+    });
+}
+
+#[test]
+fn options_that_nobody_takes_is_answered_with_what_a_path_takes() {
+    each_web(|web| {
+        let server = web.server.clone();
+        server.route(Method::GET, "/a/{id}", say("get")).unwrap();
+        server.route(Method::DELETE | Method::TRACE, "/a/*rest", say("delete")).unwrap();
+        server.route(Method::OPTIONS, "/own", say("own")).unwrap();
+        server.set_cb("/any", say("any")).unwrap();
+        let all = "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS";
+        for (path, allow) in [
+            ("/a/1", "GET, HEAD, DELETE, OPTIONS"),
+            ("/a/1?x=y", "GET, HEAD, DELETE, OPTIONS"),
+            ("/a/1/2", "DELETE, OPTIONS"),
+            ("http://a/a/1", "GET, HEAD, DELETE, OPTIONS"),
+            ("*", all),
+            ("http://a", all),
+        ] {
+            let (head, body) = ask_whole(web, &format!("OPTIONS {path}"), "a");
+            let start = format!("HTTP/1.1 204 No Content\r\nAllow: {allow}\r\n");
+            assert!(head.starts_with(&start) && body.is_empty(), "{path}: {head}");
+            assert!(!head.contains("Content-"), "{head}");
+        }
+        assert_eq!(ask(web, "OPTIONS /own", "a").1, "own");
+        assert_eq!(ask(web, "OPTIONS /any", "a").1, "any");
+        assert_eq!(ask(web, "OPTIONS /nowhere", "a").0, 404);
+        // A body is read, and the connection goes on.
+        let client = web.client();
+        let both = b"OPTIONS /a/1 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhiGET /a/2 HTTP/1.1\r\nHost: a\r\n\r\n";
+        let text = web.ask(&client, both, 2);
+        assert!(text.starts_with("HTTP/1.1 204 ") && text.ends_with("get id=2"), "{text}");
+        // Fields of a hook go with it.
+        server.set_header_cb(|mut req| {
+            req.add_header("Access-Control-Allow-Origin", "*").ok()?;
+            Some(req)
+        });
+        let (head, _) = ask_whole(web, "OPTIONS /a/1", "a");
+        assert!(
+            head.contains("\r\nAccess-Control-Allow-Origin: *\r\nAllow: GET, HEAD, DELETE, OPTIONS\r\n"),
+            "{head}"
+        );
+        // A handler of everything takes what no route has, the asterisk too; a path with routes is theirs.
+        server.set_gencb(say("other"));
+        assert_eq!(ask(web, "OPTIONS *", "a").1, "other");
+        assert_eq!(ask(web, "OPTIONS /nowhere", "a").1, "other");
+        assert_eq!(ask(web, "OPTIONS /a/1", "a").0, 204);
+        // Where OPTIONS is not allowed it is neither answered nor listed.
+        server.set_allowed_methods(Method::GET | Method::PUT);
+        let (head, _) = ask_whole(web, "OPTIONS /a/1", "a");
+        assert!(head.starts_with("HTTP/1.1 405 ") && head.contains("\r\nAllow: GET, PUT\r\n"), "{head}");
+        let (head, _) = ask_whole(web, "PUT /a/1", "a");
+        assert!(head.starts_with("HTTP/1.1 405 ") && head.contains("\r\nAllow: GET\r\n"), "{head}");
     });
 }
 
@@ -110,7 +165,7 @@ fn a_method_of_the_programs_own_is_served_when_it_is_allowed() {
         server.set_allowed_methods(allowed);
         assert_eq!(ask(web, "CUSTOM /x", "a").1, "custom");
         let (head, _) = ask_whole(web, "GET /x", "a");
-        assert!(head.contains("\r\nAllow: CUSTOM\r\n"), "{head}");
+        assert!(head.contains("\r\nAllow: OPTIONS, CUSTOM\r\n"), "{head}");
     });
 }
 

@@ -37,7 +37,14 @@ fn log_body(log: &Log) -> impl FnMut(&BodyReader, BodyEvent) + use<> {
                 req.send_reply(200, None, format!("got {}", body.received())).unwrap();
             }
         }
-        BodyEvent::Failed(error) => log.borrow_mut().push(format!("failed {error}")),
+        BodyEvent::Failed(error) => {
+            let text = error.to_string();
+            assert_eq!(error.is_too_large(), text.ends_with("too large"), "{text}");
+            assert_eq!(error.is_timeout(), text.ends_with("too slowly"), "{text}");
+            assert_eq!(error.is_client_gone(), text.starts_with("the client left"), "{text}");
+            assert_eq!(error.is_peer(), error.status().is_some_and(|status| status < 500), "{text}");
+            log.borrow_mut().push(format!("failed {text}"));
+        }
         _ => unreachable!(),
     }
 }

@@ -626,6 +626,11 @@
 //! | `evhttp_request_get_output_buffer(req)` | `Reply::chunk`, or the body of `Request::send_reply` |
 //! | `evhttp_request_set_header_cb(req, cb)` | `Server::set_header_cb`, or `Server::route_early` for one route |
 //! | `evhttp_request_set_chunked_cb(req, cb)`, `evhttp_request_set_error_cb(req, cb)` | `Request::stream_body`, `BodyEvent::Failed` |
+//! | `enum evhttp_request_error`, `EVREQ_HTTP_TIMEOUT`, `EVREQ_HTTP_EOF` | the `Error` of `BodyEvent::Failed`: `error.is_timeout()`, `error.is_client_gone()` |
+//! | `EVREQ_HTTP_INVALID_HEADER`, `EVREQ_HTTP_BUFFER_ERROR`, `EVREQ_HTTP_DATA_TOO_LONG` | `error.is_peer()`, `error.is_ours()`, `error.is_too_large()` |
+//! | `enum evhttp_request_kind`, `EVHTTP_REQUEST` | `Request`: what a server gets is one, always |
+//! | `EVHTTP_USER_OWNED`, `EVHTTP_REQ_OWN_CONNECTION`, `EVHTTP_REQ_DEFER_FREE`, `EVHTTP_REQ_NEEDS_FREE`, `EVHTTP_PROXY_REQUEST` | `drop(req)`: who has a `Request` owns it, and no flag says more |
+//! | `EVHTTP_CON_LINGERING_CLOSE` | `Limits::linger_timeout` |
 //! | `evhttp_request_get_connection(req)` | `Request::peer`, `Request::server`, `Request::upgrade`, `Request::on_client_gone`: the request has it all |
 //! | `evhttp_connection_get_server(con)`, `evhttp_connection_get_base(con)` | `Request::server`, `req.server().handle()` |
 //! | `evhttp_connection_get_bufferevent(con)` | `Request::upgrade` hands it over |

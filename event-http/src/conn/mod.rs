@@ -30,8 +30,8 @@ pub(crate) use queue::{Advance, Exchange, Queue, Seq, State, Turn};
 pub(crate) struct Rules {
     pub(crate) limits: Limits,
     pub(crate) methods: MethodSet,
-    /// A target has nothing but what RFC 3986 allows.
-    pub(crate) strict_targets: bool,
+    /// A target may have what RFC 3986 does not allow and browsers send.
+    pub(crate) lenient_targets: bool,
 }
 
 /// What the bytes that were consumed amount to.

@@ -56,10 +56,10 @@ impl<B: Default> Conn<B> {
         };
         let mut head = pool.take();
         let fields = scan.fields(Section::Head);
-        let understood = parse::request_head(&input[..len], fields, &rules.methods, &mut head)
+        let (methods, lenient) = (&rules.methods, rules.lenient_targets);
+        let understood = parse::request_head(&input[..len], fields, methods, lenient, &mut head)
             .and_then(|()| framing::understand(&mut head))
             .and_then(|meaning| match rules.methods.contains(&head.method) {
-                true if rules.strict_targets && !head.is_target_strict() => Err(Peer::Target),
                 true => Ok(meaning),
                 false => Err(Peer::MethodNotAllowed),
             });

@@ -27,7 +27,7 @@ impl Peer {
             input: Vec::new(),
             now,
             pool: HeadPool::default(),
-            rules: Rules { limits, methods, strict_targets: false },
+            rules: Rules { limits, methods, lenient_targets: false },
             wire: String::new(),
         }
     }

@@ -238,6 +238,12 @@ impl MethodSet {
         }
     }
 
+    /// Keeps those that are in `others`, too.
+    pub(crate) fn keep_common(&mut self, others: &MethodSet) {
+        self.known &= others.known;
+        self.extensions.retain(|method| others.contains(method));
+    }
+
     /// True if no method is in the set.
     pub fn is_empty(&self) -> bool {
         self.known == 0 && self.extensions.is_empty()
@@ -259,6 +265,17 @@ impl MethodSet {
     /// The extension method of that name, if it is in the set.
     pub(crate) fn extension(&self, name: &str) -> Option<&Method> {
         self.extensions.iter().find(|method| method.as_str() == name)
+    }
+}
+
+/// As an Allow field lists them.
+impl fmt::Display for MethodSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, method) in self.iter().enumerate() {
+            f.write_str(if at == 0 { "" } else { ", " })?;
+            f.write_str(method.as_str())?;
+        }
+        Ok(())
     }
 }
 
@@ -319,7 +336,10 @@ mod tests {
         let set = Method::GET | flop.clone();
         assert!(set.contains(&flop) && set.extension("FLOP").is_some());
         assert!(!MethodSet::default().contains(&flop));
-        assert_eq!(set.iter().map(Method::as_str).collect::<Vec<_>>(), ["GET", "FLOP"]);
+        assert_eq!((set.to_string().as_str(), MethodSet::empty().to_string().as_str()), ("GET, FLOP", ""));
+        let mut common = set.clone() | Method::PUT;
+        common.keep_common(&(flop | Method::GET | Method::POST));
+        assert_eq!(common, set);
     }
 
     #[test]

@@ -70,10 +70,12 @@ impl RequestHead {
 
     /// The path, split off before anything is decoded; `/` if an absolute target has none.
     ///
-    /// `*` for the asterisk-form, empty for CONNECT.
+    /// `*` for the asterisk-form, and for its absolute spelling (RFC 9112 section 3.2.4); empty for CONNECT.
     pub(crate) fn path(&self) -> &str {
         match self.text(self.path) {
-            "" if self.method != Method::CONNECT => "/",
+            "" if self.method == Method::CONNECT => "",
+            "" if self.method == Method::OPTIONS && self.query.is_none() => "*",
+            "" => "/",
             path => path,
         }
     }
@@ -83,13 +85,6 @@ impl RequestHead {
         self.query.map(|span| self.text(span))
     }
 
-    /// True if path and query have nothing but what RFC 3986 allows in them; the parser lets a little more pass.
-    #[cold]
-    pub(crate) fn is_target_strict(&self) -> bool {
-        let parts = [Some(self.path), self.query];
-        parts.into_iter().flatten().all(|part| is_strict(part.slice(&self.headers.bytes)))
-    }
-
     /// Host and port as sent; `None` in an HTTP/1.0 request without either.
     pub(crate) fn host(&self) -> Option<&str> {
         self.host.map(|span| self.text(span))
@@ -97,18 +92,6 @@ impl RequestHead {
 
     fn text(&self, span: Span) -> &str {
         std::str::from_utf8(span.slice(&self.headers.bytes)).unwrap_or_default()
-    }
-}
-
-/// `*( pchar / "/" / "?" )`
-fn is_strict(mut part: &[u8]) -> bool {
-    loop {
-        part = match part {
-            [] => return true,
-            [b'%', high, low, rest @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => rest,
-            [byte, rest @ ..] if token::is_reg_name(*byte) || b":@/?".contains(byte) => rest,
-            _ => return false,
-        };
     }
 }
 
@@ -142,15 +125,6 @@ impl HeadPool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_strict_is_what_rfc_3986_lists() {
-        assert!(is_strict(b"/a-._~!$&'()*+,;=:@/?%00%fF"));
-        for byte in (0..=255u8).filter(|byte| !byte.is_ascii_alphanumeric()) {
-            assert_eq!(is_strict(&[byte]), b"-._~!$&'()*+,;=:@/?".contains(&byte), "{byte}");
-        }
-        assert!(!is_strict(b"%") && !is_strict(b"%4") && !is_strict(b"/%4g"));
-    }
 
     #[test]
     fn the_pool_keeps_small_heads_and_frees_large_ones() {

@@ -4,6 +4,8 @@
 const TOKEN: u8 = 1;
 /// `unreserved` and `sub-delims` of RFC 3986: what a registered name is made of, besides percent escapes.
 const REG_NAME: u8 = 2;
+/// `pchar` and `/`, besides percent escapes: what path and query are made of, but for the `?`.
+const PLAIN_TARGET: u8 = 4;
 
 static CLASS: [u8; 256] = classes();
 
@@ -17,6 +19,9 @@ const fn classes() -> [u8; 256] {
         }
         if alnum || in_set(byte, b"-._~!$&'()*+,;=") {
             table[byte as usize] |= REG_NAME;
+        }
+        if table[byte as usize] & REG_NAME != 0 || in_set(byte, b":@/") {
+            table[byte as usize] |= PLAIN_TARGET;
         }
         if byte == u8::MAX {
             return table;
@@ -44,6 +49,11 @@ pub(crate) fn is_tchar(byte: u8) -> bool {
 /// True for `unreserved` and `sub-delims` (RFC 3986 section 2).
 pub(crate) fn is_reg_name(byte: u8) -> bool {
     CLASS[byte as usize] & REG_NAME != 0
+}
+
+/// True for `pchar` and `/` (RFC 3986 section 3.3), apart from the `%` of an escape.
+pub(crate) fn is_plain_target(byte: u8) -> bool {
+    CLASS[byte as usize] & PLAIN_TARGET != 0
 }
 
 /// True if `bytes` is a token: one or more `tchar`.

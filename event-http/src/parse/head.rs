@@ -109,6 +109,7 @@ pub(crate) fn request_head(
     bytes: &[u8],
     fields: usize,
     methods: &MethodSet,
+    lenient_targets: bool,
     head: &mut RequestHead,
 ) -> Result<(), Peer> {
     head.headers.clear();
@@ -124,7 +125,8 @@ pub(crate) fn request_head(
     let line = line.map_err(refusal)?;
     head.version = line.version;
     let bytes = &head.headers.bytes;
-    let parts = target::split(line.target.slice(bytes), line.known.as_ref().unwrap_or(&Method::GET))?;
+    let method = line.known.as_ref().unwrap_or(&Method::GET);
+    let parts = target::split(line.target.slice(bytes), method, lenient_targets)?;
     // A target is checked before the method, so that a malformed line is told first.
     head.method = match line.known {
         Some(method) => method,
@@ -316,7 +318,7 @@ mod tests {
     fn parsed(input: &str) -> Result<RequestHead, u16> {
         let mut head = RequestHead::empty();
         let fields = input.matches("\r\n").count().saturating_sub(2);
-        request_head(input.as_bytes(), fields, &MethodSet::default(), &mut head)
+        request_head(input.as_bytes(), fields, &MethodSet::default(), false, &mut head)
             .map(|()| head)
             .map_err(|error| error.status().unwrap_or(0))
     }

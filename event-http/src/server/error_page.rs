@@ -100,8 +100,7 @@ impl ErrorDue {
         let mut headers = Headers::new();
         let _ = headers.add("Content-Type", "text/html");
         if let Some(allow) = &self.allow {
-            let names: Vec<&str> = allow.iter().map(|method| method.as_str()).collect();
-            let _ = headers.add("Allow", names.join(", "));
+            let _ = headers.add("Allow", allow.to_string());
         }
         let mut page =
             ErrorPage { status: *status, reason: self.reason.clone(), headers, body: Buffer::new() };

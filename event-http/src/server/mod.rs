@@ -173,11 +173,15 @@ impl Server {
         self.inner.change_rules(|rules| rules.methods = methods);
     }
 
-    /// Sets whether a target may have nothing but what RFC 3986 allows; others are answered 400. Not from the start, as
-    /// browsers send `[`, `]`, `|`, `{`, `}`, `^`, `"`, a lone `%` and others as they are: then these pass, while
-    /// control characters, blanks, bytes above 0x7e and `#` never do.
-    pub fn set_strict_targets(&self, strict: bool) {
-        self.inner.change_rules(|rules| rules.strict_targets = strict);
+    /// Sets whether path and query of a target may have characters that RFC 3986 forbids there. Not so from the start:
+    /// then such a request is answered 400, as RFC 9112 section 3 says, and the connection closes.
+    ///
+    /// Turn it on for pages in browsers: they send `[`, `]`, `|`, `{`, `}`, `^`, `\`, a backquote and a `%` that begins
+    /// no escape as they are, so that `?a[]=1` gets 400 else. These and `"`, `<` and `>` pass then; control characters,
+    /// blanks, bytes above 0x7e and `#` never do. It is the one leniency there is: everything else that RFC 9112 lets a
+    /// server forgive, and does not ask it to, is refused.
+    pub fn set_lenient_targets(&self, lenient: bool) {
+        self.inner.change_rules(|rules| rules.lenient_targets = lenient);
     }
 
     /// Sets the Content-Type of answers that have a body and no such field; `None` adds none.

@@ -86,7 +86,8 @@ impl Request {
         self.head().target()
     }
 
-    /// The path of the target, not decoded: `/` at least, `*` for `OPTIONS *`.
+    /// The path of the target, not decoded: `/` at least, `*` for `OPTIONS *` and for OPTIONS of an absolute target that
+    /// has no path.
     #[doc(alias = "evhttp_uri_get_path")]
     pub fn path(&self) -> &str {
         self.head().path()
@@ -120,7 +121,9 @@ impl Request {
         let absolute = if target.starts_with('/') { None } else { target.split_once("://") };
         let scheme = absolute.map(|(scheme, _)| scheme);
         let has_host = scheme.is_some() || *self.method() == Method::CONNECT;
-        Uri::of_target(scheme, self.host().filter(|_| has_host), self.path(), self.query())
+        // Behind a host an asterisk would be a segment.
+        let path = if has_host && self.path() == "*" { "" } else { self.path() };
+        Uri::of_target(scheme, self.host().filter(|_| has_host), path, self.query())
     }
 
     /// The pairs of the query, decoded: see [`query_pairs`].
@@ -271,6 +274,12 @@ impl Request {
     pub(crate) fn send_not_allowed(mut self, allow: &MethodSet) -> Result<(), Error> {
         self.answered = true;
         self.connection.reply_error(self.seq, &ErrorReply { status: 405, reason: None, allow: Some(allow) })
+    }
+
+    /// Answers OPTIONS with the methods that its target takes (RFC 9110 section 9.3.7), and with fields that were added.
+    pub(crate) fn send_options(mut self, allow: &MethodSet) -> Result<(), Error> {
+        self.reply_headers.set("Allow", allow.to_string())?;
+        self.send_reply(204, None, Buffer::new())
     }
 
     /// Begins an answer of which the body comes in pieces: chunked for HTTP/1.1, up to the end of the connection for

@@ -1,13 +1,13 @@
 //! Which handler a server calls for a request.
 
 use crate::error::Error;
-use crate::head::MethodSet;
+use crate::head::{Method, MethodSet};
 use crate::server::routes::{Found, Handler, HandlerReturn};
 use crate::server::{Inner, Request, Server, VirtualHost};
 
 impl Server {
     /// Sets the handler of every path that has none of its own; without it such requests get 404. Replaces the one
-    /// that was there.
+    /// that was there. It gets `OPTIONS *` as well, which is answered 204 with the allowed methods without it.
     ///
     /// A handler that panics is logged and the client gets 500; the handler stays. One that replaces or removes itself is
     /// dropped when it returns; all of them are dropped with the server.
@@ -45,8 +45,10 @@ impl Server {
     /// A plain path is asked first. Of several patterns that match, the one that says more wins: from the left, text
     /// before `{name}` before `*rest`. One that has not the method is passed over; if none of those that match has it,
     /// the client gets 405 with all of their methods in Allow. A handler of GET gets HEAD, too, unless HEAD has another.
-    /// The method must also be among the [allowed ones](Server::set_allowed_methods). Exact paths cost O(1), patterns
-    /// O(n) in their number.
+    /// OPTIONS that no handler there takes is answered 204 with the same list, and with fields that a
+    /// [header hook](Server::set_header_cb) has added. A method must also be among the
+    /// [allowed ones](Server::set_allowed_methods) to be served or listed. Exact paths cost O(1), patterns O(n) in their
+    /// number.
     ///
     /// A value that is no UTF-8 after decoding is answered 400. Dots are left as they are: a handler that looks for
     /// files must refuse `..` itself.
@@ -151,7 +153,7 @@ impl Inner {
                 params.into_iter().for_each(|params| request.set_params(params));
                 handler.call(request);
             }
-            other => refuse(request, &other),
+            other => self.refuse(request, other),
         }
     }
 
@@ -163,6 +165,26 @@ impl Inner {
         }
         self.site.of_host(request.host()).find(path, request.method())
     }
+
+    /// Answers a request that nobody takes.
+    fn refuse(&self, request: Request, found: Found) {
+        let is_options = *request.method() == Method::OPTIONS;
+        let _ = match found {
+            Found::NotAllowed(mut allow) => {
+                // This takes OPTIONS wherever a route takes something.
+                allow.insert(Method::OPTIONS);
+                self.with_rules(|rules| allow.keep_common(&rules.methods));
+                if is_options { request.send_options(&allow) } else { request.send_not_allowed(&allow) }
+            }
+            Found::NoText => request.send_error(400, None),
+            // RFC 9110 section 9.3.7: it is about the server as a whole.
+            Found::Nothing if is_options && request.path() == "*" => {
+                let allow = self.with_rules(|rules| rules.methods.clone());
+                request.send_options(&allow)
+            }
+            Found::Handler(..) | Found::Nothing => request.send_error(404, None),
+        };
+    }
 }
 
 /// Whether a path has an encoded NUL. Whoever takes paths for C strings would see another one.
@@ -170,12 +192,4 @@ impl Inner {
 fn has_nul(path: &[u8]) -> bool {
     // Most paths are short, and few have anything encoded.
     path.len() >= 3 && path.contains(&b'%') && memchr::memmem::find(path, b"%00").is_some()
-}
-
-fn refuse(request: Request, found: &Found) {
-    let _ = match found {
-        Found::NotAllowed(allow) => request.send_not_allowed(allow),
-        Found::NoText => request.send_error(400, None),
-        Found::Handler(..) | Found::Nothing => request.send_error(404, None),
-    };
 }
