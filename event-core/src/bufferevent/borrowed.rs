@@ -1,6 +1,7 @@
 //! A stream's buffers while they are in use: out of their cells, so that nothing is borrowed, and back again whatever
 //! happens.
 
+use std::mem;
 use std::ops::{Deref, DerefMut};
 
 use super::buffers::Side;
@@ -27,7 +28,22 @@ impl Inner {
 
     /// Puts a buffer back where it was taken from; what came in the meantime stands behind it. That of a stream that
     /// was freed meanwhile is dropped.
-    pub(super) fn put_back(&self, side: Side, mut buffer: Buffer) {
+    #[inline]
+    pub(super) fn put_back(&self, side: Side, buffer: &mut Buffer) {
+        if self.lies(side) {
+            self.put_before(side, buffer);
+        }
+        if side == Side::Input && buffer.is_empty() {
+            // Its block goes back to the loop, and there is nothing to keep.
+            buffer.settle(self.handle.pool());
+        }
+        if !buffer.is_bare() && !self.is_freed() {
+            self.put(side, mem::take(buffer));
+        }
+    }
+
+    #[cold]
+    fn put_before(&self, side: Side, buffer: &mut Buffer) {
         loop {
             let mut later = self.take(side);
             if later.is_empty() {
@@ -35,15 +51,6 @@ impl Inner {
             }
             // May let go of referenced memory, whose owner may add something again.
             buffer.add_buffer(&mut later);
-        }
-        if self.is_freed() {
-            drop(buffer);
-        } else {
-            if side == Side::Input && buffer.is_empty() {
-                // Its block goes back to the loop, and there is nothing to keep.
-                buffer.settle(self.handle.pool());
-            }
-            self.put(side, buffer);
         }
     }
 }
@@ -74,7 +81,7 @@ impl DerefMut for Borrowed<'_> {
 impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
         let after = self.buffer.len();
-        self.inner.put_back(self.side, std::mem::take(&mut self.buffer));
+        self.inner.put_back(self.side, &mut self.buffer);
         self.inner.note_change(self.side, self.before, after);
         if self.first {
             self.inner.set(State::OUTPUT_OUT, false);

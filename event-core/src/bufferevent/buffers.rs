@@ -68,6 +68,13 @@ impl Inner {
         self.has(State::HAS_OUTPUT)
     }
 
+    /// Whether a buffer lies in its place, if only an empty one with memory.
+    #[inline]
+    pub(super) fn lies(&self, side: Side) -> bool {
+        let (_, first, second) = side.bits();
+        self.has(first | second)
+    }
+
     /// Takes a buffer out of its place.
     #[inline]
     pub(super) fn take(&self, side: Side) -> Buffer {
@@ -120,7 +127,10 @@ impl Inner {
     #[inline]
     pub(super) fn settle_places(&self) {
         if !self.has(State::INPUT_SECOND | State::OUTPUT_SECOND) {
-            self.buffers.second.take();
+            let second = self.buffers.second.take();
+            if second.is_some() {
+                drop(second);
+            }
         }
     }
 }

@@ -65,10 +65,9 @@ impl DerefMut for BufferGuard {
 
 impl Drop for BufferGuard {
     fn drop(&mut self) {
-        let buffer = std::mem::take(&mut self.buffer);
-        let after = buffer.len();
+        let after = self.buffer.len();
         let grown = self.before == 0 && after > 0;
-        self.inner.put_back(self.side, buffer);
+        self.inner.put_back(self.side, &mut self.buffer);
         if self.first {
             self.inner.set(State::OUTPUT_OUT, false);
         }

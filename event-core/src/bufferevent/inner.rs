@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use std::rc::Rc;
 
 use super::buffers::{Buffers, Side};
-use super::rare::{Cause, Rare};
+use super::rare::{Cause, DEFAULT_ROOM, Rare};
 use super::state::{Due, State};
 use super::step::InStep;
 use super::{Callbacks, Direction, StreamEvent};
@@ -20,6 +20,15 @@ use crate::sys::FdKind;
 
 /// The id of a stream that the loop does not know yet.
 const UNSTARTED: EventId = EventId(Key { index: u32::MAX, generation: u32::MAX });
+
+/// With any of these, more than the output itself changes with the output.
+const WATCHED_OUTPUT: State = State::RARE
+    .union(State::NO_ROOM)
+    .union(State::OVERFULL)
+    .union(State::FREED)
+    .union(State::PAIR)
+    .union(State::OUTPUT_FIRST)
+    .union(State::OUTPUT_SECOND);
 
 pub(crate) struct Inner {
     pub(super) handle: LoopHandle,
@@ -172,10 +181,21 @@ impl Inner {
             drop(slot);
             return Err(error);
         }
+        self.rearm();
         if !self.due.get().is_empty() {
             self.handle.activate_internal(id);
         }
         Ok(())
+    }
+
+    /// Whether the stream waits for input with nothing else under way, and the loop knows: nothing of what the end of a
+    /// step sees to is to be done.
+    #[inline]
+    pub(super) fn is_resting(&self) -> bool {
+        const ASIDE: State = State::OWNS_FD.union(State::PINNED).union(State::LENT);
+        const RESTING: State =
+            State::READ_ENABLED.union(State::WRITE_ENABLED).union(State::REGISTERED).union(State::HELD);
+        self.state.get() - ASIDE == RESTING && self.watched.get() == What::READ
     }
 
     pub(super) fn enable(self: &Rc<Self>, direction: Direction) -> Result<(), Error> {
@@ -238,7 +258,13 @@ impl Inner {
             self.touch_write();
         }
         append(&mut output);
+        // In a step that sends it there is nothing to see to but bounds, unless something came meanwhile.
+        let is_plain =
+            output.len() <= DEFAULT_ROOM && !self.has(WATCHED_OUTPUT) && self.has(State::IN_STEP);
         drop(output);
+        if is_plain {
+            return Ok(());
+        }
         self.output_changed();
         if self.has(State::OVERFULL) && !self.is_freed() { Err(Error::OutputFull) } else { Ok(()) }
     }
@@ -466,7 +492,10 @@ impl Inner {
             self.set(State::HELD, held);
             self.handle.set_held(id, held);
         }
-        self.rearm();
+        // Of other streams nothing but `set_deadline`, `start` and the timer itself moves the deadline.
+        if self.has(State::RARE) {
+            self.rearm();
+        }
         Ok(())
     }
 }

@@ -19,8 +19,11 @@ impl Inner {
     }
 
     pub(super) fn set_deadline(&self, deadline: Time) {
-        self.deadline.set(deadline);
-        self.rearm();
+        let before = self.deadline.replace(deadline);
+        // The timer is never later than what was set before: nothing is to be done for what comes no sooner.
+        if deadline < before {
+            self.rearm();
+        }
     }
 
     pub(super) fn touch_read(&self) {
