@@ -177,6 +177,43 @@ pub(crate) fn reply_head(
     Ok(Delivery { mode, close })
 }
 
+/// The short way of [`reply_head`] and its body: appends an answer of the plain kind, which does not end the connection.
+/// False, and nothing is written, for any other.
+#[inline]
+pub(crate) fn plain_reply(
+    out: &mut Vec<u8>,
+    to: ReplyTo,
+    head: &ReplyHead<'_>,
+    body: &[u8],
+    automatic: Automatic<'_>,
+) -> bool {
+    let ReplyHead { status, reason, headers } = *head;
+    let is_plain = to == ReplyTo { asked: Asked::Other, version: Version::Http11, close: false }
+        && (200..=999).contains(&status)
+        && !matches!(status, 204 | 205 | 304)
+        && headers.fields.is_empty()
+        && !body.is_empty()
+        && reason.is_none_or(|reason| token::is_field_text(reason.as_bytes()));
+    let (true, Some(content_type)) = (is_plain, automatic.content_type) else { return false };
+    let reason = reason.unwrap_or_else(|| reason_phrase(status));
+    out.reserve(reason.len() + content_type.bytes.len() + body.len() + 128);
+    let mut start = *b"HTTP/1.1 000 ";
+    let digit = |number: u16| b'0' + (number % 10) as u8;
+    start[9..12].copy_from_slice(&[digit(status / 100), digit(status / 10), digit(status)]);
+    out.extend_from_slice(&start);
+    out.extend_from_slice(reason.as_bytes());
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(automatic.date);
+    out.extend_from_slice(b"Content-Length: ");
+    // One by one: few digits are written sooner than a copy of unknown length is begun.
+    decimal_digits(&mut [0; 20], body.len() as u64).iter().for_each(|&digit| out.push(digit));
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(&content_type.bytes);
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(body);
+    true
+}
+
 /// Appends an interim answer of 100 to 199.
 pub(crate) fn interim_head(out: &mut Vec<u8>, status: u16, headers: &Headers) {
     push_status_line(out, status, None);
@@ -402,6 +439,45 @@ mod tests {
         close: bool,
     ) {
         assert_eq!(reply(to, status, fields, payload), (text.to_string(), Delivery { mode, close }));
+    }
+
+    #[test]
+    fn the_short_way_writes_what_the_long_way_writes() {
+        let content_type = headers(&[("Content-Type", DEFAULT_CONTENT_TYPE)]);
+        let mut short_ways = 0;
+        for status in (100..=600).chain([999]) {
+            for (reason, fields, to, length, has_type) in [
+                (None, &[][..], GET, 1, true),
+                (Some("Reason"), &[], GET, 10, true),
+                (Some(""), &[], GET, 2_047, true),
+                (Some("a\r\nX: y"), &[], GET, 5, true),
+                (None, &[("X-A", "1")], GET, 5, true),
+                (None, &[], GET, 0, true),
+                (None, &[], GET, 5, false),
+                (None, &[], HEAD, 5, true),
+                (None, &[], HTTP10, 5, true),
+                (None, &[], ReplyTo { close: true, ..GET }, 5, true),
+                (None, &[], ReplyTo { asked: Asked::Connect, ..GET }, 5, true),
+            ] {
+                let (fields, body) = (headers(fields), vec![b'b'; length]);
+                let head = ReplyHead { status, reason, headers: &fields };
+                let automatic =
+                    Automatic { date: DATE, content_type: has_type.then_some(&content_type) };
+                let mut short = b"before".to_vec();
+                if !plain_reply(&mut short, to, &head, &body, automatic) {
+                    assert_eq!(short, b"before");
+                    continue;
+                }
+                short_ways += 1;
+                let mut long = b"before".to_vec();
+                let payload = Payload::Whole(length as u64);
+                let delivery = reply_head(&mut long, to, &head, payload, automatic).unwrap();
+                assert_eq!(delivery, Delivery { mode: Mode::Length(length as u64), close: false });
+                long.extend_from_slice(&body);
+                assert_eq!(short, long);
+            }
+        }
+        assert_eq!(short_ways, 3 * (402 - 3));
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub(crate) struct Meaning {
 ///
 /// Checks come in this order: framing, Host, method-specific rules, Expect. Whether the method is allowed is asked
 /// afterwards by the connection.
+#[inline]
 pub(crate) fn understand(head: &mut RequestHead) -> Result<Meaning, Peer> {
     let facts = Facts::collect(&head.headers);
     let body = request_body(head.version, &facts)?;
@@ -61,6 +62,7 @@ pub(crate) fn understand(head: &mut RequestHead) -> Result<Meaning, Peer> {
 
 /// The length of a request body, by the rules of RFC 9112 section 6.3 in their order. Rules 1 and 2 are about
 /// responses only.
+#[inline]
 fn request_body(version: Version, facts: &Facts) -> Result<BodyLength, Peer> {
     if facts.codings.present {
         // Section 6.1: an HTTP/1.0 recipient on the way may have passed the field on without understanding it.
@@ -85,6 +87,7 @@ fn request_body(version: Version, facts: &Facts) -> Result<BodyLength, Peer> {
 }
 
 /// Requires one valid Host in HTTP/1.1 (RFC 9112 section 3.2) and takes it, unless the target names the authority.
+#[inline]
 fn settle_host(head: &mut RequestHead, facts: &Facts) -> Result<(), Peer> {
     match facts.hosts {
         0 if head.version == Version::Http11 => return Err(Peer::HostMissing),
@@ -130,6 +133,7 @@ enum Length {
 }
 
 impl Facts {
+    #[inline]
     fn collect(headers: &Headers) -> Facts {
         let mut facts = Facts::default();
         for field in &headers.fields {

@@ -120,6 +120,15 @@ impl List {
         }
     }
 
+    /// The memory of the only chunk, if it is the buffer's own, and whether the pool lent it.
+    #[inline]
+    pub(super) fn into_only_own(self) -> Result<(Own, bool), List> {
+        match self.repr {
+            Repr::One(Chunk::Own { own, pooled }) => Ok((own, pooled)),
+            repr => Err(List { repr }),
+        }
+    }
+
     /// Sets the first chunk of a bare list.
     #[inline]
     pub(super) fn set(&mut self, chunk: Chunk) {

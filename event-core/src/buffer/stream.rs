@@ -4,6 +4,30 @@ use super::chunk::{Chunk, MIN_CHUNK, Own};
 use super::list::List;
 use super::{Buffer, Pool, READ_BLOCK, WRITE_BLOCK};
 
+/// What one piece of a buffer's own memory was, while it is sent: letting go of it runs no code of anybody's.
+pub(crate) struct Piece {
+    own: Own,
+    pooled: bool,
+}
+
+impl Piece {
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.own.bytes()
+    }
+
+    /// Gives the memory to the pool.
+    #[inline]
+    pub(crate) fn give(self, pool: &Pool) {
+        pool.give(self.own.into_mem());
+    }
+
+    pub(crate) fn into_buffer(self) -> Buffer {
+        let Piece { own, pooled } = self;
+        Buffer { list: List::one(Chunk::Own { own, pooled }) }
+    }
+}
+
 impl Buffer {
     /// Whether it holds no memory, so that a new one is as good.
     #[inline]
@@ -17,10 +41,13 @@ impl Buffer {
         Buffer { list: List::one(Chunk::Own { own: Own::new(block), pooled: true }) }
     }
 
-    /// All bytes, if they lie in one piece of the buffer's own memory: letting go of that runs no code of anybody's.
+    /// Takes the only piece out, if it is memory of the buffer's own.
     #[inline]
-    pub(crate) fn only_own(&mut self) -> Option<&[u8]> {
-        self.list.only_own().map(|(own, _)| own.bytes())
+    pub(crate) fn into_piece(self) -> Result<Piece, Buffer> {
+        match self.list.into_only_own() {
+            Ok((own, pooled)) => Ok(Piece { own, pooled }),
+            Err(list) => Err(Buffer { list }),
+        }
     }
 
     /// Lets `f` append to a vector with room for `at_least` more bytes (at most `READ_BLOCK`): the end of

@@ -75,6 +75,14 @@ impl Inner {
         self.has(first | second)
     }
 
+    /// Whether nothing is to be seen to when a buffer comes back that is empty now: nothing lies in its place, nobody counts
+    /// changes, and the step that runs sees to the rest.
+    #[inline]
+    pub(super) fn rests_without(&self, side: Side) -> bool {
+        let (_, first, second) = side.bits();
+        self.has(State::IN_STEP) && !self.has(first | second | State::COUNTS_CHANGES)
+    }
+
     /// Takes a buffer out of its place.
     #[inline]
     pub(super) fn take(&self, side: Side) -> Buffer {
@@ -84,9 +92,10 @@ impl Inner {
         if state.contains(first) {
             return self.buffers.first.take();
         }
-        if !state.contains(second) {
-            return Buffer::new();
-        }
+        if state.contains(second) { self.take_second() } else { Buffer::new() }
+    }
+
+    fn take_second(&self) -> Buffer {
         let mut boxed = self.buffers.second.take();
         let buffer = boxed.as_mut().map(|buffer| mem::take(&mut **buffer)).unwrap_or_default();
         self.buffers.second.set(boxed);
@@ -110,6 +119,15 @@ impl Inner {
             self.state.set(state | first);
             lay(&self.buffers.first, buffer);
         }
+    }
+
+    /// Puts a block of the pool down that is not empty, where neither buffer lies.
+    #[inline]
+    pub(super) fn put_block(&self, side: Side, block: Vec<u8>) {
+        let (held, first, _) = side.bits();
+        debug_assert!(!block.is_empty() && !self.lies(Side::Input) && !self.lies(Side::Output));
+        self.state.set(self.state.get() | held | first);
+        lay(&self.buffers.first, Buffer::of_block(block));
     }
 
     fn put_second(&self, buffer: Buffer) {

@@ -42,6 +42,7 @@ pub struct BufferGuard {
 }
 
 impl BufferGuard {
+    #[inline]
     pub(super) fn take(inner: &Rc<Inner>, side: Side) -> BufferGuard {
         let first = inner.take_out(side);
         let buffer = inner.take(side);
@@ -65,6 +66,10 @@ impl DerefMut for BufferGuard {
 
 impl Drop for BufferGuard {
     fn drop(&mut self) {
+        if self.side == Side::Input && self.buffer.is_empty() && self.inner.rests_without(Side::Input) {
+            // All was taken in the stream's own step, which sees to the rest.
+            return self.buffer.settle(self.inner.handle.pool());
+        }
         let after = self.buffer.len();
         let grown = self.before == 0 && after > 0;
         self.inner.put_back(self.side, &mut self.buffer);

@@ -50,6 +50,24 @@ pub(crate) struct Inner {
 // An idle stream is one of these, 136 bytes with the two reference counts, and its slot.
 const _: () = assert!(size_of::<Inner>() <= 120);
 
+/// Marks the output as out of its place, as it is while somebody appends to it.
+struct OutputOut<'a>(&'a Inner);
+
+impl<'a> OutputOut<'a> {
+    #[inline]
+    fn enter(inner: &'a Inner) -> OutputOut<'a> {
+        inner.set(State::OUTPUT_OUT, true);
+        OutputOut(inner)
+    }
+}
+
+impl Drop for OutputOut<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.set(State::OUTPUT_OUT, false);
+    }
+}
+
 impl Inner {
     pub(super) fn new(handle: LoopHandle, fd: RawFd, state: State) -> Inner {
         Inner {
@@ -70,16 +88,19 @@ impl Inner {
 
     // Small views.
 
+    #[inline]
     pub(super) fn has(&self, state: State) -> bool {
         self.state.get().intersects(state)
     }
 
+    #[inline]
     pub(super) fn set(&self, state: State, on: bool) {
         let mut all = self.state.get();
         all.set(state, on);
         self.state.set(all);
     }
 
+    #[inline]
     pub(super) fn is_freed(&self) -> bool {
         self.has(State::FREED)
     }
@@ -132,6 +153,7 @@ impl Inner {
         self.rare(None, |rare| rare.cause).map(Cause::error)
     }
 
+    #[inline]
     pub(super) fn wants_read(&self) -> bool {
         let state = self.state.get();
         state.contains(State::READ_ENABLED)
@@ -145,12 +167,14 @@ impl Inner {
         self.wants_read() && self.room() > 0
     }
 
+    #[inline]
     pub(super) fn may_write(&self) -> bool {
         let state = self.state.get();
         state.contains(State::WRITE_ENABLED)
             && !state.intersects(State::CONNECTING | State::DETACHED | State::FREED)
     }
 
+    #[inline]
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.handle.is_gone() {
             Err(Error::LoopGone)
@@ -242,6 +266,7 @@ impl Inner {
         self.update();
     }
 
+    #[inline]
     pub(super) fn enabled(&self) -> Direction {
         let mut enabled = Direction::empty();
         enabled.set(Direction::READ, self.has(State::READ_ENABLED));
@@ -269,12 +294,32 @@ impl Inner {
         if self.has(State::OVERFULL) && !self.is_freed() { Err(Error::OutputFull) } else { Ok(()) }
     }
 
+    #[inline]
     pub(super) fn write_with(
         self: &Rc<Self>,
         room: usize,
         f: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), Error> {
-        self.write(|output| output.with_tail(room, self.handle.pool(), f))
+        if !self.has(State::IN_STEP) || self.has(WATCHED_OUTPUT | State::OUTPUT_OUT | State::INPUT_FIRST) {
+            return self.write(|output| output.with_tail(room, self.handle.pool(), f));
+        }
+        self.check()?;
+        let mut block = self.handle.pool().take(room);
+        let out = OutputOut::enter(self);
+        f(&mut block);
+        drop(out);
+        self.touch_write();
+        // `f` is the caller's, and may have done anything meanwhile.
+        let is_plain = !self.has(WATCHED_OUTPUT | State::INPUT_FIRST) && self.has(State::IN_STEP);
+        if is_plain && !block.is_empty() && block.len() <= DEFAULT_ROOM {
+            self.put_block(Side::Output, block);
+            return Ok(());
+        }
+        let mut output = Buffer::of_block(block);
+        self.put_back(Side::Output, &mut output);
+        drop(output);
+        self.output_changed();
+        if self.has(State::OVERFULL) && !self.is_freed() { Err(Error::OutputFull) } else { Ok(()) }
     }
 
     /// The output may have grown: it is sent at the end of the stream's own step, or with the flush list.
@@ -347,6 +392,7 @@ impl Inner {
         self.update();
     }
 
+    #[inline]
     pub(super) fn set_held(&self, held: bool) {
         self.set(State::PINNED, held);
         // Reading holds the loop as a rule, and a step ends with an update of its own.

@@ -306,6 +306,7 @@ impl BufferEvent {
 
     /// Which directions are enabled.
     #[doc(alias = "bufferevent_get_enabled")]
+    #[inline]
     pub fn enabled(&self) -> Direction {
         self.inner.enabled()
     }
@@ -334,6 +335,7 @@ impl BufferEvent {
     ///
     /// # Errors
     /// As [`write`](Self::write).
+    #[inline]
     pub fn write_with(&self, room: usize, f: impl FnOnce(&mut Vec<u8>)) -> Result<(), Error> {
         self.inner.write_with(room, f)
     }
@@ -353,6 +355,7 @@ impl BufferEvent {
     /// The input. The guard owns it until it is dropped: nothing is borrowed, and it may be used at any time, in every
     /// callback and outside the loop. Draining it below the high mark lets reading go on.
     #[doc(alias = "bufferevent_get_input")]
+    #[inline]
     pub fn input(&self) -> BufferGuard {
         BufferGuard::take(&self.inner, Side::Input)
     }
@@ -364,6 +367,7 @@ impl BufferEvent {
     }
 
     /// Bytes of the output that have not been handed to the kernel.
+    #[inline]
     pub fn pending_output(&self) -> usize {
         self.inner.len(Side::Output)
     }
@@ -383,12 +387,14 @@ impl BufferEvent {
 
     /// Sets a point in time at which `on_deadline` is called, or takes it away. It is reckoned like
     /// [`LoopHandle::elapsed`]. Moving it later costs nothing.
+    #[inline]
     pub fn set_deadline(&self, deadline: Option<Duration>) {
         self.inner.set_deadline(deadline.map_or(Time::NEVER, |deadline| Time::default().after(deadline)));
     }
 
     /// Whether the stream keeps the loop running even if it neither reads nor has anything to send: while its owner
     /// waits for something else. Off at first.
+    #[inline]
     pub fn set_held(&self, held: bool) {
         self.inner.set_held(held);
     }
@@ -440,6 +446,7 @@ impl BufferEvent {
 
     /// When output last got on, reckoned like [`LoopHandle::elapsed`]: bytes were handed to the kernel, or came into an
     /// empty output.
+    #[inline]
     pub fn last_written(&self) -> Duration {
         Duration::from_nanos(self.inner.last_write.get().as_nanos())
     }
@@ -480,6 +487,7 @@ impl BufferEvent {
     }
 
     /// Whether the stream was freed.
+    #[inline]
     pub fn is_freed(&self) -> bool {
         self.inner.is_freed()
     }

@@ -160,7 +160,7 @@ impl Inner {
         let max = block.capacity();
         let due = match self.handle.sys().recv(self.fd.get(), &self.kind, &mut block, max) {
             Ok(n) if n > 0 && n < max => {
-                self.put(Side::Input, Buffer::of_block(block));
+                self.put_block(Side::Input, block);
                 Due::READ
             }
             read => self.fill(Some((block, read))),
@@ -298,31 +298,39 @@ impl Inner {
 
     /// Sends output that lies in memory of its own, in one piece, with one call: nothing of anybody's drops.
     fn send_plain(self: &Rc<Self>) -> Due {
-        let mut output = self.take(Side::Output);
-        let Some(bytes) = output.only_own().filter(|bytes| bytes.len() <= BYTES_PER_VISIT) else {
-            self.put(Side::Output, output);
-            return self.drain_any();
+        let output = match self.take(Side::Output).into_piece() {
+            Ok(piece) if piece.bytes().len() <= BYTES_PER_VISIT => {
+                let sent = self.handle.sys().send(self.fd.get(), &self.kind, piece.bytes());
+                if !matches!(sent, Ok(n) if n == piece.bytes().len()) {
+                    return self.sent_less(piece.into_buffer(), sent);
+                }
+                piece.give(self.handle.pool());
+                self.touch_write();
+                return Due::WRITE;
+            }
+            Ok(piece) => piece.into_buffer(),
+            Err(output) => output,
         };
-        let offered = bytes.len();
-        let sent = self.handle.sys().send(self.fd.get(), &self.kind, bytes);
+        self.put(Side::Output, output);
+        self.drain_any()
+    }
+
+    #[cold]
+    fn sent_less(&self, mut output: Buffer, sent: io::Result<usize>) -> Due {
+        let sent = sent.map(|n| {
+            output.drain_to_pool(n, self.handle.pool());
+            n
+        });
+        self.put(Side::Output, output);
         match sent {
             Ok(n) => {
-                output.drain_to_pool(n, self.handle.pool());
-                if n == offered {
-                    self.touch_write();
-                    return Due::WRITE;
-                }
                 self.set(State::BLOCKED, true);
-                self.put(Side::Output, output);
                 if n > 0 {
                     self.touch_write();
                 }
                 Due::empty()
             }
-            Err(error) => {
-                self.put(Side::Output, output);
-                self.write_failed(&error)
-            }
+            Err(error) => self.write_failed(&error),
         }
     }
 

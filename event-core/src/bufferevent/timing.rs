@@ -18,6 +18,7 @@ impl Inner {
         self.rearm();
     }
 
+    #[inline]
     pub(super) fn set_deadline(&self, deadline: Time) {
         let before = self.deadline.replace(deadline);
         // The timer is never later than what was set before: nothing is to be done for what comes no sooner.
@@ -34,6 +35,7 @@ impl Inner {
         });
     }
 
+    #[inline]
     pub(super) fn touch_write(&self) {
         self.last_write.set(self.handle.cached_now());
     }

@@ -221,6 +221,17 @@ impl<B: Default> Conn<B> {
         }
     }
 
+    /// As [`on_drained`](Conn::on_drained) if all that was read is answered and the client waits for nothing; false, and
+    /// nothing has changed, if not.
+    #[inline]
+    pub(crate) fn on_all_drained(&mut self, now: Duration) -> bool {
+        let is_idle = matches!(self.reading, Reading::Head(_)) && self.queue.is_empty() && !self.expect;
+        if is_idle {
+            self.on_drained(now);
+        }
+        is_idle
+    }
+
     /// Tells that no more bytes will come; answers that are out can still be sent.
     pub(crate) fn on_eof(&mut self) -> Eof {
         let eof = match self.reading {
@@ -381,6 +392,20 @@ impl<B: Default> Conn<B> {
         if short { Err(Caller::BodyTooShort.into()) } else { Ok(()) }
     }
 
+    /// What the answer of `seq` depends on, if nothing of it is written, no other request is out and its body is read.
+    #[inline]
+    pub(crate) fn only_waiting(&self, seq: Seq) -> Option<ReplyTo> {
+        let exchange = self.queue.only(seq)?;
+        (exchange.state == State::Waiting && !self.is_in_body()).then_some(exchange.to)
+    }
+
+    /// Records that the answer of [`only_waiting`](Conn::only_waiting) is written as a whole and ends nothing.
+    #[inline]
+    pub(crate) fn complete_only(&mut self, now: Duration) {
+        self.queue.close_only();
+        self.emptied(now);
+    }
+
     /// Gives an answer up: what was written of it must not look whole, so the connection ends after it.
     pub(crate) fn abandon(&mut self, seq: Seq) {
         if let Some(exchange) = self.queue.get_mut(seq) {
@@ -402,17 +427,20 @@ impl<B: Default> Conn<B> {
         let advance = self.queue.advance()?;
         match &advance {
             Advance::HandOver | Advance::Last(_) => self.reading = Reading::Closed,
-            Advance::Empty => {
-                self.ahead = 0;
-                if self.reading == Reading::Held {
-                    // The protocol was not changed.
-                    self.reading = Reading::Head(Scan::default());
-                }
-                self.on_drained(now);
-            }
+            Advance::Empty => self.emptied(now),
             Advance::Turn(_) => {}
         }
         Some(advance)
+    }
+
+    /// Every request is answered.
+    fn emptied(&mut self, now: Duration) {
+        self.ahead = 0;
+        if self.reading == Reading::Held {
+            // The protocol was not changed.
+            self.reading = Reading::Head(Scan::default());
+        }
+        self.on_drained(now);
     }
 
     /// Whether a `100 Continue` waits until the answers before it have left.

@@ -157,6 +157,9 @@ impl Connection {
         head: &ReplyHead<'_>,
         mut body: Buffer,
     ) -> Result<(), Error> {
+        if let Some(sent) = self.reply_plain(seq, head, &body) {
+            return sent;
+        }
         let len = body.len() as u64;
         // A small file is read. If it cannot be, that ends the connection behind what is sent before it.
         let small = body.len() <= COPY_BODY && body.load(usize::MAX).is_ok();
@@ -169,6 +172,47 @@ impl Connection {
             }
         }
         self.finish(seq).and(result)
+    }
+
+    /// The short way of an answer: a small one, in one piece, to the only request that is out, where nobody is to be told of
+    /// anything. `None`, and nothing has changed, if it does not go.
+    #[inline]
+    fn reply_plain(
+        self: &Rc<Self>,
+        seq: Seq,
+        head: &ReplyHead<'_>,
+        body: &Buffer,
+    ) -> Option<Result<(), Error>> {
+        if body.len() > COPY_BODY || self.stage.get() != Stage::Open || self.has_extra() {
+            return None;
+        }
+        let content = body.contiguous();
+        let to = self.core.borrow().only_waiting(seq)?;
+        let room = HEAD_ROOM + COPY_BODY;
+        let pending = self.bev.pending_output();
+        let most = self.server.with_limits(|limits| limits.max_output_bytes.unwrap_or(STREAM_MAX));
+        if content.len() != body.len() || pending > most.min(STREAM_MAX - room) || self.bev.is_freed() {
+            return None;
+        }
+        let mut written = false;
+        let result = self.bev.write_with(room, |out| {
+            self.server.with_date(|date| {
+                self.server.with_content_type(|content_type| {
+                    written = encode::plain_reply(out, to, head, content, Automatic { date, content_type });
+                });
+            });
+        });
+        if !written {
+            return None;
+        }
+        if let Err(error) = result {
+            return Some(Err(error.into()));
+        }
+        self.core.borrow_mut().complete_only(self.server.handle.elapsed());
+        if !self.pumping.get() {
+            self.advanced();
+        }
+        Some(Ok(()))
     }
 
     /// An error page; the connection ends behind it. The program may write the page, on a fresh stack.
@@ -336,9 +380,13 @@ impl Connection {
         }
         // The end of an answer may have written nothing, and then `drained` is not told.
         self.settle_hooks();
-        if self.pumping.get() {
-            return;
+        if !self.pumping.get() {
+            self.advanced();
         }
+    }
+
+    /// Answers have come forward outside of `pump`.
+    fn advanced(self: &Rc<Self>) {
         // Outside of `pump`: what waited for this answer goes on in the next turn, on a fresh stack.
         if self.stage.get() == Stage::Open {
             // A client that waits for `100 Continue` behind this answer sends nothing by itself.

@@ -8,6 +8,7 @@ use super::{Connection, Incoming, Stage, Taker};
 use crate::conn::{Rules, Seq, Step};
 use crate::encode::{self, ErrorReply};
 use crate::error::Error;
+use crate::head::RequestHead;
 use crate::server::Request;
 
 /// So many requests of one connection are served before the others get their turn.
@@ -27,7 +28,10 @@ impl Connection {
         self.serve(&mut input);
         drop(input);
         self.pumping.set(false);
-        if self.stage.get() == Stage::Open && !self.reads_on() {
+        if self.stage.get() == Stage::Open
+            && !self.reads_on()
+            && !self.bev.enabled().contains(Direction::READ)
+        {
             let _ = self.bev.enable(Direction::READ);
         }
         if self.stage.get() == Stage::Open && self.finished.get() && !self.reads_on() {
@@ -50,6 +54,17 @@ impl Connection {
             let mut max_body = rules.limits.max_body_bytes;
             match &incoming {
                 None if self.must_not_begin(input, &rules) => break,
+                None if !self.server.is_early() => {
+                    if let Some((seq, head)) = self.next_whole(input, &rules) {
+                        self.asked.set(false);
+                        self.server.serve(Request::bodiless(self.clone(), seq, head));
+                        served += 1;
+                        if self.is_visit_over(seq, served, input, &mut rules) || self.awaits_input(input) {
+                            return;
+                        }
+                        continue;
+                    }
+                }
                 None | Some(Incoming { taker: Taker::Head(_), .. }) => {}
                 Some(request) if self.waits_for_program(request) => break,
                 Some(Incoming { taker: Taker::Early(early), .. }) if early.ended.is_some() => {
@@ -104,16 +119,7 @@ impl Connection {
                         }
                     }
                     served += 1;
-                    // The handler may have changed them.
-                    self.server.renew(&mut rules);
-                    if rules.limits.handler_timeout.is_some() {
-                        self.note_handed(ended);
-                    }
-                    if served == REQUESTS_PER_VISIT && !input.is_empty() {
-                        // The rest waits a turn, and more is read only behind it: a client that sends faster than it is
-                        // served would fill the input.
-                        self.bev.disable(Direction::READ);
-                        self.yields.set(self.bev.trigger(Direction::READ).is_ok());
+                    if self.is_visit_over(ended, served, input, &mut rules) {
                         break;
                     }
                 }
@@ -163,6 +169,41 @@ impl Connection {
         {
             self.keep(request);
         }
+    }
+
+    /// A request was handed to the program; says whether the others get their turn now.
+    #[inline]
+    fn is_visit_over(&self, seq: Seq, served: usize, input: &Buffer, rules: &mut Rc<Rules>) -> bool {
+        // The handler may have changed them.
+        self.server.renew(rules);
+        if rules.limits.handler_timeout.is_some() {
+            self.note_handed(seq);
+        }
+        if served < REQUESTS_PER_VISIT || input.is_empty() {
+            return false;
+        }
+        // The rest waits a turn, and more is read only behind it: a client that sends faster than it is served would fill
+        // the input.
+        self.bev.disable(Direction::READ);
+        self.yields.set(self.bev.trigger(Direction::READ).is_ok());
+        true
+    }
+
+    /// Whether all is read and answered, so that there is nothing to decide before more comes.
+    fn awaits_input(&self, input: &Buffer) -> bool {
+        input.is_empty() && self.core.borrow().outstanding() == 0
+    }
+
+    /// The short way of a request that lies here whole and has no body.
+    #[inline]
+    fn next_whole(&self, input: &mut Buffer, rules: &Rules) -> Option<(Seq, Box<RequestHead>)> {
+        let now = self.server.handle.elapsed();
+        let (len, seq, head) = {
+            let mut heads = self.server.heads.borrow_mut();
+            self.core.borrow_mut().next_whole(input.contiguous(), now, rules, &mut heads)?
+        };
+        input.drain(len);
+        Some((seq, head))
     }
 
     /// Whether the next request is not to be begun now.

@@ -4,6 +4,8 @@
 const TOKEN: u8 = 1;
 /// `unreserved` and `sub-delims` of RFC 3986: what a registered name is made of, besides percent escapes.
 const REG_NAME: u8 = 2;
+/// What a target may have before its query, as the parser lets it pass.
+const PATH: u8 = 4;
 
 static CLASS: [u8; 256] = classes();
 
@@ -17,6 +19,9 @@ const fn classes() -> [u8; 256] {
         }
         if alnum || in_set(byte, b"-._~!$&'()*+,;=") {
             table[byte as usize] |= REG_NAME;
+        }
+        if byte.is_ascii_graphic() && byte != b'?' && byte != b'#' {
+            table[byte as usize] |= PATH;
         }
         if byte == u8::MAX {
             return table;
@@ -37,13 +42,21 @@ const fn in_set(byte: u8, set: &[u8]) -> bool {
 }
 
 /// True for `tchar` (RFC 9110 section 5.6.2).
+#[inline]
 pub(crate) fn is_tchar(byte: u8) -> bool {
     CLASS[byte as usize] & TOKEN != 0
 }
 
 /// True for `unreserved` and `sub-delims` (RFC 3986 section 2).
+#[inline]
 pub(crate) fn is_reg_name(byte: u8) -> bool {
     CLASS[byte as usize] & REG_NAME != 0
+}
+
+/// True for what passes in a path without a look at its neighbours: visible ASCII but `?` and `#`.
+#[inline]
+pub(crate) fn is_plain_path(byte: u8) -> bool {
+    CLASS[byte as usize] & PATH != 0
 }
 
 /// True if `bytes` is a token: one or more `tchar`.

@@ -248,16 +248,19 @@ impl fmt::Debug for Server {
 
 impl Inner {
     /// `look` is ours and calls nothing.
+    #[inline]
     pub(crate) fn with_limits<T>(&self, look: impl FnOnce(&Limits) -> T) -> T {
         look(&self.rules.borrow().limits)
     }
 
     /// `look` is ours and calls nothing.
+    #[inline]
     pub(crate) fn with_rules<T>(&self, look: impl FnOnce(&Rules) -> T) -> T {
         look(&self.rules.borrow())
     }
 
     /// Takes the rules of now in the place of older ones.
+    #[inline]
     pub(crate) fn renew(&self, rules: &mut Rc<Rules>) {
         let now = self.rules.borrow();
         if !Rc::ptr_eq(&now, rules) {
@@ -265,6 +268,7 @@ impl Inner {
         }
     }
 
+    #[inline]
     pub(crate) fn rules(&self) -> Rc<Rules> {
         self.rules.borrow().clone()
     }
@@ -277,11 +281,13 @@ impl Inner {
     }
 
     /// `encode` is ours: it formats a head.
+    #[inline]
     pub(crate) fn with_content_type<T>(&self, encode: impl FnOnce(Option<&Headers>) -> T) -> T {
         encode(self.content_type.borrow().as_ref())
     }
 
     /// `use_date` is ours: it formats a head.
+    #[inline]
     pub(crate) fn with_date<T>(&self, use_date: impl FnOnce(&DateLine) -> T) -> T {
         let now = self.handle.elapsed();
         use_date(self.date.borrow_mut().at(now, || self.handle.wall_clock()))

@@ -1,0 +1,238 @@
+//! The short way for heads as nearly every client sends them: one pass that finds the end, the fields and the target.
+//!
+//! It refuses nothing. What it does not take, for whatever reason, goes the long way ([`Scan`](super::Scan), then
+//! [`request_head`](super::request_head)), which decides; what it takes, the long way would have taken as the same head.
+
+use crate::head::{Field, Method, RequestHead, Span, Version, token};
+use crate::limits::Limits;
+
+/// Bytes looked at together.
+const STEP: usize = 8;
+const ONES: u64 = u64::MAX / 0xff;
+const HIGHS: u64 = ONES << 7;
+
+/// Takes the head at the start of `input` apart into `head`, whose memory is used again; returns its length. `None`, with
+/// `head` in any state, if it is not whole or not plain: a usual method, a path, HTTP/1.1, fields, within the limits.
+pub(crate) fn plain_head(input: &[u8], limits: &Limits, head: &mut RequestHead) -> Option<usize> {
+    let (method, start) = method(input)?;
+    let path = count(input, start, token::is_plain_path);
+    let mut end = start + path;
+    let query = if input.get(end) == Some(&b'?') {
+        let len = count(input, end + 1, |byte| token::is_plain_path(byte) || byte == b'?');
+        end += 1 + len;
+        Some(span(end - len, len))
+    } else {
+        None
+    };
+    if input.get(start) != Some(&b'/') || input.get(end..)?.first_chunk() != Some(b" HTTP/1.1\r\n") {
+        return None;
+    }
+    let line = end + 11;
+    head.headers.fields.clear();
+    let len = fields(input, line, &mut head.headers.fields)?;
+    let total = limits.max_head_bytes.unwrap_or(usize::MAX).min(u32::MAX as usize);
+    if len > total
+        || limits.max_request_line_bytes.is_some_and(|max| line > max)
+        || limits.max_fields.is_some_and(|max| head.headers.fields.len() > max)
+    {
+        return None;
+    }
+    head.headers.bytes.clear();
+    head.headers.bytes.extend_from_slice(input.get(..len)?);
+    head.method = method;
+    head.version = Version::Http11;
+    head.target = span(start, end - start);
+    head.path = span(start, path);
+    head.query = query;
+    head.host = None;
+    Some(len)
+}
+
+/// The method, if it is one of those, and where the target begins.
+#[inline]
+fn method(input: &[u8]) -> Option<(Method, usize)> {
+    match input {
+        [b'G', b'E', b'T', b' ', ..] => Some((Method::GET, 4)),
+        [b'P', b'O', b'S', b'T', b' ', ..] => Some((Method::POST, 5)),
+        [b'H', b'E', b'A', b'D', b' ', ..] => Some((Method::HEAD, 5)),
+        [b'P', b'U', b'T', b' ', ..] => Some((Method::PUT, 4)),
+        [b'D', b'E', b'L', b'E', b'T', b'E', b' ', ..] => Some((Method::DELETE, 7)),
+        _ => None,
+    }
+}
+
+/// Takes the field lines from `at` on; returns where the head ends.
+#[inline]
+fn fields(input: &[u8], at: usize, fields: &mut Vec<Field>) -> Option<usize> {
+    let mut rest = input.get(at..)?;
+    loop {
+        let name = rest.iter().position(|&byte| !token::is_tchar(byte))?;
+        let (name_at, behind) = (input.len() - rest.len(), &rest[name..]);
+        let [b':', value @ ..] = behind else {
+            let ends = name == 0 && behind.starts_with(b"\r\n");
+            return ends.then_some(name_at + 2);
+        };
+        let mut value = value;
+        while let [b' ' | b'\t', more @ ..] = value {
+            value = more;
+        }
+        let value_at = input.len() - value.len();
+        rest = text(value)?;
+        let mut len = value.len() - rest.len() - 2;
+        while len > 0 && matches!(value[len - 1], b' ' | b'\t') {
+            len -= 1;
+        }
+        fields.push(Field { name: span(name_at, name), value: span(value_at, len) });
+    }
+}
+
+/// What follows the CRLF behind a field value at the start of `bytes`; `None` if anything else ends that.
+#[inline]
+fn text(mut bytes: &[u8]) -> Option<&[u8]> {
+    loop {
+        while let Some((word, more)) = bytes.split_first_chunk::<STEP>() {
+            let word = u64::from_le_bytes(*word);
+            // A byte below 0x20, or 0x7f: of the bits that are set, the lowest is right, and it is the first such byte.
+            let delete = word ^ (ONES * 0x7f);
+            let found =
+                ((word.wrapping_sub(ONES * 0x20) & !word) | (delete.wrapping_sub(ONES) & !delete)) & HIGHS;
+            if found != 0 {
+                bytes = bytes.get(found.trailing_zeros() as usize / 8..)?;
+                break;
+            }
+            bytes = more;
+        }
+        match bytes {
+            [b'\r', b'\n', rest @ ..] => return Some(rest),
+            [b'\t' | b' '..=b'~' | 0x80.., rest @ ..] => bytes = rest,
+            _ => return None,
+        }
+    }
+}
+
+/// How many bytes from `at` on `is` holds for.
+#[inline]
+fn count(bytes: &[u8], at: usize, is: impl Fn(u8) -> bool) -> usize {
+    let rest = bytes.get(at..).unwrap_or_default();
+    rest.iter().position(|&byte| !is(byte)).unwrap_or(rest.len())
+}
+
+/// What does not fit 32 bits is refused with the length of the head.
+#[inline]
+fn span(start: usize, len: usize) -> Span {
+    Span { start: start as u32, len: len as u32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::few::few_under_miri;
+    use crate::head::MethodSet;
+    use crate::parse::{Scan, Section, request_head};
+
+    /// The long way: the length of the head and the head, or nothing if it is not whole or refused.
+    fn long_way(input: &[u8], limits: &Limits) -> Option<(usize, RequestHead)> {
+        let mut scan = Scan::default();
+        let len = scan.find_end(input, Section::Head, limits).ok()??;
+        let mut head = RequestHead::empty();
+        let fields = scan.fields(Section::Head);
+        request_head(&input[..len], fields, &MethodSet::default(), &mut head).ok()?;
+        Some((len, head))
+    }
+
+    /// All that a head says.
+    fn said(head: &RequestHead) -> String {
+        let mut lines = Vec::new();
+        head.headers.fields.iter().for_each(|&field| head.headers.push_line(field, &mut lines));
+        format!(
+            "{:?} {:?} {} {} {:?} {:?} {:?} {}",
+            head.method,
+            head.version,
+            head.target(),
+            head.path(),
+            head.query(),
+            head.host(),
+            head.headers,
+            lines.escape_ascii()
+        )
+    }
+
+    /// Whether the short way takes it; if so, as the long way.
+    #[track_caller]
+    fn takes(input: &[u8], limits: &Limits) -> bool {
+        let mut head = RequestHead::empty();
+        // What an earlier head has left must not be seen.
+        plain_head(b"POST /old?query HTTP/1.1\r\nOld: field\r\n\r\n", &Limits::default(), &mut head).unwrap();
+        let Some(len) = plain_head(input, limits, &mut head) else { return false };
+        let (long_len, long) = long_way(input, limits)
+            .unwrap_or_else(|| panic!("only the short way takes {}", input.escape_ascii()));
+        assert_eq!((len, said(&head)), (long_len, said(&long)), "{}", input.escape_ascii());
+        true
+    }
+
+    const HEADS: [&str; 7] = [
+        "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /a/b?c=d?e&f=%41 HTTP/1.1\r\nHost: www.example.org:8080\r\nAccept: */*\r\n\r\nGET",
+        "POST /x HTTP/1.1\r\nHost:a\r\nContent-Length:  5 \t \r\nX:\r\nY: \t\r\n\r\nhello",
+        "DELETE /? HTTP/1.1\r\nX-Tab:\ta\tb\t\r\nX-High: caf\u{e9} \u{20ac}\u{20ac}\u{20ac}\r\n\r\n",
+        "HEAD / HTTP/1.1\r\n\r\n",
+        "PUT /0123456789abcdefghijklmnop HTTP/1.1\r\nA: 0123456\r\nB: 01234567\r\nC: 012345678\r\n\r\n",
+        "GET /a HTTP/1.1\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64) \"q\" <z>\r\nAccept-Encoding: gzip, br\r\n\r\n",
+    ];
+
+    #[test]
+    fn plain_heads_are_taken_and_no_beginning_of_one() {
+        let limits = Limits::default();
+        for head in HEADS {
+            assert!(takes(head.as_bytes(), &limits), "{head:?}");
+            let len = head.find("\r\n\r\n").unwrap() + 4;
+            assert!((0..len).all(|end| !takes(&head.as_bytes()[..end], &limits)), "{head:?}");
+        }
+        for other in ["OPTIONS * HTTP/1.1\r\n\r\n", "GET / HTTP/1.0\r\n\r\n", "GET http://a/ HTTP/1.1\r\n\r\n"] {
+            assert!(!takes(other.as_bytes(), &limits) && long_way(other.as_bytes(), &limits).is_some());
+        }
+    }
+
+    #[test]
+    fn every_byte_in_every_place_is_decided_as_the_long_way_decides() {
+        let limits = Limits::default();
+        let (mut taken, mut left) = (0, 0);
+        for head in few_under_miri(&HEADS[..], &HEADS[..1]) {
+            for at in 0..head.len() {
+                for byte in (0..=255u8).step_by(few_under_miri(1, 31)) {
+                    let mut input = head.as_bytes().to_vec();
+                    input[at] = byte;
+                    let short = takes(&input, &limits);
+                    input.insert(at, byte);
+                    let inserted = takes(&input, &limits);
+                    taken += usize::from(short) + usize::from(inserted);
+                    left += usize::from(!short) + usize::from(!inserted);
+                }
+            }
+        }
+        assert!(taken > 0 && left > 0);
+    }
+
+    #[test]
+    fn limits_are_those_of_the_long_way() {
+        let head = b"GET /ab HTTP/1.1\r\nHost: a\r\nB: c\r\n\r\n";
+        let bound = |line, total, fields| Limits {
+            max_request_line_bytes: Some(line),
+            max_head_bytes: Some(total),
+            max_fields: Some(fields),
+            ..Limits::default()
+        };
+        let (line, len) = (18, head.len());
+        assert!(takes(head, &bound(line, len, 2)));
+        for tight in [bound(line - 1, len, 2), bound(line, len - 1, 2), bound(line, len, 1)] {
+            assert!(!takes(head, &tight) && long_way(head, &tight).is_none(), "{tight:?}");
+        }
+        let none = Limits {
+            max_request_line_bytes: None,
+            max_head_bytes: None,
+            max_fields: None,
+            ..Limits::default()
+        };
+        assert!(takes(head, &none));
+    }
+}
