@@ -1,5 +1,7 @@
 //! Writes heads, chunk frames and error pages; nothing here allocates beyond the output.
 
+use std::time::Duration;
+
 use crate::date::DateLine;
 use crate::error::{Caller, Error};
 use crate::framing::{self, Asked, Connection};
@@ -177,41 +179,75 @@ pub(crate) fn reply_head(
     Ok(Delivery { mode, close })
 }
 
-/// The short way of [`reply_head`] and its body: appends an answer of the plain kind, which does not end the connection.
-/// False, and nothing is written, for any other.
-#[inline]
-pub(crate) fn plain_reply(
-    out: &mut Vec<u8>,
-    to: ReplyTo,
-    head: &ReplyHead<'_>,
-    body: &[u8],
-    automatic: Automatic<'_>,
-) -> bool {
-    let ReplyHead { status, reason, headers } = *head;
-    let is_plain = to == ReplyTo { asked: Asked::Other, version: Version::Http11, close: false }
-        && (200..=999).contains(&status)
-        && !matches!(status, 204 | 205 | 304)
-        && headers.fields.is_empty()
-        && !body.is_empty()
-        && reason.is_none_or(|reason| token::is_field_text(reason.as_bytes()));
-    let (true, Some(content_type)) = (is_plain, automatic.content_type) else { return false };
-    let reason = reason.unwrap_or_else(|| reason_phrase(status));
-    out.reserve(reason.len() + content_type.bytes.len() + body.len() + 128);
-    let mut start = *b"HTTP/1.1 000 ";
-    let digit = |number: u16| b'0' + (number % 10) as u8;
-    start[9..12].copy_from_slice(&[digit(status / 100), digit(status / 10), digit(status)]);
-    out.extend_from_slice(&start);
-    out.extend_from_slice(reason.as_bytes());
-    out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(automatic.date);
-    out.extend_from_slice(b"Content-Length: ");
-    // One by one: few digits are written sooner than a copy of unknown length is begun.
-    decimal_digits(&mut [0; 20], body.len() as u64).iter().for_each(|&digit| out.push(digit));
-    out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(&content_type.bytes);
-    out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(body);
-    true
+/// The short way of [`reply_head`] and a body: what the plain answers of a server have in common from one to the next,
+/// which is all but the length and the body.
+#[derive(Debug, Default)]
+pub(crate) struct PlainHeads {
+    status: u16,
+    reason: String,
+    has_reason: bool,
+    /// Up to the digits of the length.
+    start: Vec<u8>,
+    /// From behind them to the empty line.
+    end: Vec<u8>,
+    /// The loop time up to which this holds.
+    until: Duration,
+}
+
+impl PlainHeads {
+    /// Whether an answer may be plain at all: it has a body and the fields of the server only, and ends nothing.
+    #[inline]
+    pub(crate) fn are_for(to: ReplyTo, head: &ReplyHead<'_>, body: &[u8]) -> bool {
+        to == ReplyTo { asked: Asked::Other, version: Version::Http11, close: false }
+            && head.headers.fields.is_empty()
+            && !body.is_empty()
+    }
+
+    /// Whether they are those of that head, at loop time `now`.
+    #[inline]
+    pub(crate) fn are_of(&self, head: &ReplyHead<'_>, now: Duration) -> bool {
+        now < self.until
+            && head.status == self.status
+            && match head.reason {
+                Some(reason) => self.has_reason && reason == self.reason,
+                None => !self.has_reason,
+            }
+    }
+
+    /// Makes them those of that head, with a date that holds up to `until`; false if that is not plain.
+    pub(crate) fn fill(&mut self, head: &ReplyHead<'_>, automatic: Automatic<'_>, until: Duration) -> bool {
+        let ReplyHead { status, reason, .. } = *head;
+        self.until = Duration::ZERO;
+        let is_plain = (200..=999).contains(&status)
+            && !matches!(status, 204 | 205 | 304)
+            && reason.is_none_or(|reason| token::is_field_text(reason.as_bytes()));
+        let (true, Some(content_type)) = (is_plain, automatic.content_type) else { return false };
+        self.status = status;
+        self.has_reason = reason.is_some();
+        self.reason.clear();
+        self.reason.push_str(reason.unwrap_or_default());
+        self.start.clear();
+        push_status_line(&mut self.start, status, reason);
+        self.start.extend_from_slice(automatic.date);
+        self.start.extend_from_slice(b"Content-Length: ");
+        self.end.clear();
+        self.end.extend_from_slice(b"\r\n");
+        content_type.fields.first().iter().for_each(|&&field| content_type.push_line(field, &mut self.end));
+        self.end.extend_from_slice(b"\r\n");
+        self.until = until;
+        true
+    }
+
+    /// Appends an answer.
+    #[inline]
+    pub(crate) fn write(&self, out: &mut Vec<u8>, body: &[u8]) {
+        out.reserve(self.start.len() + self.end.len() + body.len() + 20);
+        out.extend_from_slice(&self.start);
+        // One by one: few digits are written sooner than a copy of unknown length is begun.
+        decimal_digits(&mut [0; 20], body.len() as u64).iter().for_each(|&digit| out.push(digit));
+        out.extend_from_slice(&self.end);
+        out.extend_from_slice(body);
+    }
 }
 
 /// Appends an interim answer of 100 to 199.
@@ -445,6 +481,7 @@ mod tests {
     fn the_short_way_writes_what_the_long_way_writes() {
         let content_type = headers(&[("Content-Type", DEFAULT_CONTENT_TYPE)]);
         let mut short_ways = 0;
+        let mut heads = PlainHeads::default();
         for status in (100..=600).chain([999]) {
             for (reason, fields, to, length, has_type) in [
                 (None, &[][..], GET, 1, true),
@@ -464,10 +501,19 @@ mod tests {
                 let automatic =
                     Automatic { date: DATE, content_type: has_type.then_some(&content_type) };
                 let mut short = b"before".to_vec();
-                if !plain_reply(&mut short, to, &head, &body, automatic) {
-                    assert_eq!(short, b"before");
+                let (now, until) = (Duration::from_secs(1), Duration::from_secs(2));
+                if !PlainHeads::are_for(to, &head, &body) || !heads.fill(&head, automatic, until) {
                     continue;
                 }
+                assert!(heads.are_of(&head, now) && !heads.are_of(&head, until));
+                for other in [
+                    ReplyHead { status: status - 1, ..head },
+                    ReplyHead { reason: Some("Other"), ..head },
+                    ReplyHead { reason: if reason.is_some() { None } else { Some("") }, ..head },
+                ] {
+                    assert!(!heads.are_of(&other, now));
+                }
+                heads.write(&mut short, &body);
                 short_ways += 1;
                 let mut long = b"before".to_vec();
                 let payload = Payload::Whole(length as u64);

@@ -4,30 +4,6 @@ use super::chunk::{Chunk, MIN_CHUNK, Own};
 use super::list::List;
 use super::{Buffer, Pool, READ_BLOCK, WRITE_BLOCK};
 
-/// What one piece of a buffer's own memory was, while it is sent: letting go of it runs no code of anybody's.
-pub(crate) struct Piece {
-    own: Own,
-    pooled: bool,
-}
-
-impl Piece {
-    #[inline]
-    pub(crate) fn bytes(&self) -> &[u8] {
-        self.own.bytes()
-    }
-
-    /// Gives the memory to the pool.
-    #[inline]
-    pub(crate) fn give(self, pool: &Pool) {
-        pool.give(self.own.into_mem());
-    }
-
-    pub(crate) fn into_buffer(self) -> Buffer {
-        let Piece { own, pooled } = self;
-        Buffer { list: List::one(Chunk::Own { own, pooled }) }
-    }
-}
-
 impl Buffer {
     /// Whether it holds no memory, so that a new one is as good.
     #[inline]
@@ -41,13 +17,19 @@ impl Buffer {
         Buffer { list: List::one(Chunk::Own { own: Own::new(block), pooled: true }) }
     }
 
-    /// Takes the only piece out, if it is memory of the buffer's own.
+    /// All bytes, if they lie in one piece of the buffer's own memory: letting go of that runs no code of anybody's.
     #[inline]
-    pub(crate) fn into_piece(self) -> Result<Piece, Buffer> {
-        match self.list.into_only_own() {
-            Ok((own, pooled)) => Ok(Piece { own, pooled }),
-            Err(list) => Err(Buffer { list }),
-        }
+    pub(crate) fn only_own(&mut self) -> Option<&[u8]> {
+        self.list.only_own().map(|(own, _)| own.bytes())
+    }
+
+    /// Gives that piece to the pool, bytes and all; false, and nothing has changed, if there is none.
+    #[inline]
+    pub(crate) fn give_only_own(&mut self, pool: &Pool) -> bool {
+        let mem = self.list.take_only_mem();
+        let is_there = mem.is_some();
+        mem.into_iter().for_each(|mem| pool.give(mem));
+        is_there
     }
 
     /// Lets `f` append to a vector with room for `at_least` more bytes (at most `READ_BLOCK`): the end of

@@ -157,9 +157,14 @@ impl Inner {
 /// looks at a buffer.
 #[inline]
 fn lay(place: &Cell<Buffer>, buffer: Buffer) {
-    let old = place.replace(buffer);
-    debug_assert!(old.is_bare());
-    mem::forget(old);
+    forget_bare(place.replace(buffer));
+}
+
+/// Lets go of a buffer that is known to have no memory.
+#[inline]
+pub(super) fn forget_bare(buffer: Buffer) {
+    debug_assert!(buffer.is_bare());
+    mem::forget(buffer);
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Owners of a stream, and of one of its buffers, for a while.
 
+use std::mem::{self, ManuallyDrop};
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
 use super::BufferEvent;
-use super::buffers::Side;
+use super::buffers::{Side, forget_bare};
 use super::inner::Inner;
 use super::state::State;
 use crate::buffer::Buffer;
@@ -34,7 +35,8 @@ impl Drop for Scoped {
 #[derive(Debug)]
 pub struct BufferGuard {
     inner: Rc<Inner>,
-    buffer: Buffer,
+    /// Dropped by our own `Drop`: of an empty one there is nothing to drop.
+    buffer: ManuallyDrop<Buffer>,
     side: Side,
     before: usize,
     /// Whether this is who took the output out of its cell.
@@ -46,7 +48,13 @@ impl BufferGuard {
     pub(super) fn take(inner: &Rc<Inner>, side: Side) -> BufferGuard {
         let first = inner.take_out(side);
         let buffer = inner.take(side);
-        BufferGuard { inner: inner.clone(), before: buffer.len(), buffer, side, first }
+        BufferGuard {
+            inner: inner.clone(),
+            before: buffer.len(),
+            buffer: ManuallyDrop::new(buffer),
+            side,
+            first,
+        }
     }
 }
 
@@ -65,14 +73,27 @@ impl DerefMut for BufferGuard {
 }
 
 impl Drop for BufferGuard {
+    #[inline]
     fn drop(&mut self) {
-        if self.side == Side::Input && self.buffer.is_empty() && self.inner.rests_without(Side::Input) {
+        // Nothing is left there that would have to be dropped once more.
+        let mut buffer = mem::take(&mut *self.buffer);
+        if self.side == Side::Input
+            && buffer.is_empty()
+            && self.inner.rests_without(Side::Input)
+            && buffer.give_only_own(self.inner.handle.pool())
+        {
             // All was taken in the stream's own step, which sees to the rest.
-            return self.buffer.settle(self.inner.handle.pool());
+            return forget_bare(buffer);
         }
-        let after = self.buffer.len();
+        self.put_back(buffer);
+    }
+}
+
+impl BufferGuard {
+    fn put_back(&mut self, mut buffer: Buffer) {
+        let after = buffer.len();
         let grown = self.before == 0 && after > 0;
-        self.inner.put_back(self.side, &mut self.buffer);
+        self.inner.put_back(self.side, &mut buffer);
         if self.first {
             self.inner.set(State::OUTPUT_OUT, false);
         }

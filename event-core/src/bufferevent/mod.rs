@@ -340,6 +340,14 @@ impl BufferEvent {
         self.inner.write_with(room, f)
     }
 
+    /// Leaves out the write callback for what the stream's own callback that runs has written, if all of it is sent when that
+    /// returns: for an owner that has nothing to do then. Otherwise the write callback comes as ever. Does nothing outside
+    /// of the stream's callbacks.
+    #[inline]
+    pub fn leave_unattended(&self) {
+        self.inner.leave_unattended();
+    }
+
     /// Takes the whole input.
     #[doc(alias = "bufferevent_read_buffer")]
     pub fn read_buffer(&self) -> Buffer {

@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 
 use super::StreamEvent;
-use super::buffers::Side;
+use super::buffers::{Side, forget_bare};
 use super::files::load;
 use super::inner::Inner;
 use super::limits::{BYTES_PER_VISIT, READS_PER_VISIT};
@@ -298,19 +298,20 @@ impl Inner {
 
     /// Sends output that lies in memory of its own, in one piece, with one call: nothing of anybody's drops.
     fn send_plain(self: &Rc<Self>) -> Due {
-        let output = match self.take(Side::Output).into_piece() {
-            Ok(piece) if piece.bytes().len() <= BYTES_PER_VISIT => {
-                let sent = self.handle.sys().send(self.fd.get(), &self.kind, piece.bytes());
-                if !matches!(sent, Ok(n) if n == piece.bytes().len()) {
-                    return self.sent_less(piece.into_buffer(), sent);
-                }
-                piece.give(self.handle.pool());
-                self.touch_write();
-                return Due::WRITE;
+        let mut output = self.take(Side::Output);
+        if let Some(piece) = output.only_own()
+            && piece.len() <= BYTES_PER_VISIT
+        {
+            let offered = piece.len();
+            let sent = self.handle.sys().send(self.fd.get(), &self.kind, piece);
+            if !matches!(sent, Ok(n) if n == offered) {
+                return self.sent_less(output, sent);
             }
-            Ok(piece) => piece.into_buffer(),
-            Err(output) => output,
-        };
+            output.give_only_own(self.handle.pool());
+            forget_bare(output);
+            self.touch_write();
+            return Due::WRITE;
+        }
         self.put(Side::Output, output);
         self.drain_any()
     }
@@ -432,7 +433,14 @@ impl Inner {
             self.set(State::REPLACED, false);
             *due -= Due::OF_FD;
         }
-        *due |= self.drain_out();
+        let sent = self.drain_out();
+        if self.has(State::UNATTENDED) {
+            self.set(State::UNATTENDED, false);
+            if sent == Due::WRITE && self.is_flushed() {
+                return;
+            }
+        }
+        *due |= sent;
     }
 
     /// Calls back for everything that is due, in order, and flushes after each.

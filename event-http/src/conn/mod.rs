@@ -399,11 +399,12 @@ impl<B: Default> Conn<B> {
         (exchange.state == State::Waiting && !self.is_in_body()).then_some(exchange.to)
     }
 
-    /// Records that the answer of [`only_waiting`](Conn::only_waiting) is written as a whole and ends nothing.
+    /// Records that the answer of [`only_waiting`](Conn::only_waiting) is written as a whole and ends nothing. The idle
+    /// clock goes on from when the request was read, until [`on_drained`](Conn::on_drained).
     #[inline]
-    pub(crate) fn complete_only(&mut self, now: Duration) {
+    pub(crate) fn complete_only(&mut self) {
         self.queue.close_only();
-        self.emptied(now);
+        self.emptied();
     }
 
     /// Gives an answer up: what was written of it must not look whole, so the connection ends after it.
@@ -427,20 +428,22 @@ impl<B: Default> Conn<B> {
         let advance = self.queue.advance()?;
         match &advance {
             Advance::HandOver | Advance::Last(_) => self.reading = Reading::Closed,
-            Advance::Empty => self.emptied(now),
+            Advance::Empty => {
+                self.emptied();
+                self.on_drained(now);
+            }
             Advance::Turn(_) => {}
         }
         Some(advance)
     }
 
     /// Every request is answered.
-    fn emptied(&mut self, now: Duration) {
+    fn emptied(&mut self) {
         self.ahead = 0;
         if self.reading == Reading::Held {
             // The protocol was not changed.
             self.reading = Reading::Head(Scan::default());
         }
-        self.on_drained(now);
     }
 
     /// Whether a `100 Continue` waits until the answers before it have left.

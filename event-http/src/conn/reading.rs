@@ -8,7 +8,7 @@ use crate::error::Peer;
 use crate::framing::{self, Asked, BodyLength};
 use crate::head::{HeadPool, Headers, RequestHead, token};
 use crate::limits::Limits;
-use crate::parse::{self, Scan, Section};
+use crate::parse::{self, Plain, Scan, Section};
 
 impl<B: Default> Conn<B> {
     /// The short way: takes a whole request that has no body off the front of `input`, if it lies there in the plain shape
@@ -31,8 +31,13 @@ impl<B: Default> Conn<B> {
             return None;
         }
         let mut head = pool.take();
-        let taken = parse::plain_head(input, limits, &mut head).and_then(|len| {
-            let meaning = framing::understand(&mut head).ok()?;
+        let taken = parse::plain_head(input, limits, &mut head).and_then(|Plain { len, host }| {
+            let meaning = match host {
+                Some(host) => framing::understand_plain(&mut head, host),
+                None => framing::understand(&mut head),
+            };
+            debug_assert_eq!(meaning.as_ref().ok(), framing::understand(&mut head.clone()).as_ref().ok());
+            let meaning = meaning.ok()?;
             let whole = matches!(meaning.body, BodyLength::None | BodyLength::Length(0))
                 && !meaning.expect_continue
                 && !meaning.upgrade

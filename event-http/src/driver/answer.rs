@@ -183,7 +183,8 @@ impl Connection {
         head: &ReplyHead<'_>,
         body: &Buffer,
     ) -> Option<Result<(), Error>> {
-        if body.len() > COPY_BODY || self.stage.get() != Stage::Open || self.has_extra() {
+        let len = body.len();
+        if len > COPY_BODY || self.stage.get() != Stage::Open || self.has_extra() {
             return None;
         }
         let content = body.contiguous();
@@ -191,16 +192,12 @@ impl Connection {
         let room = HEAD_ROOM + COPY_BODY;
         let pending = self.bev.pending_output();
         let most = self.server.with_limits(|limits| limits.max_output_bytes.unwrap_or(STREAM_MAX));
-        if content.len() != body.len() || pending > most.min(STREAM_MAX - room) || self.bev.is_freed() {
+        if content.len() != len || pending > most.min(STREAM_MAX - room) || self.bev.is_freed() {
             return None;
         }
         let mut written = false;
         let result = self.bev.write_with(room, |out| {
-            self.server.with_date(|date| {
-                self.server.with_content_type(|content_type| {
-                    written = encode::plain_reply(out, to, head, content, Automatic { date, content_type });
-                });
-            });
+            written = self.server.plain_reply(out, to, head, content);
         });
         if !written {
             return None;
@@ -208,8 +205,9 @@ impl Connection {
         if let Err(error) = result {
             return Some(Err(error.into()));
         }
-        self.core.borrow_mut().complete_only(self.server.handle.elapsed());
+        self.core.borrow_mut().complete_only();
         if !self.pumping.get() {
+            self.core.borrow_mut().on_drained(self.server.handle.elapsed());
             self.advanced();
         }
         Some(Ok(()))

@@ -14,6 +14,17 @@ use crate::server::Request;
 /// So many requests of one connection are served before the others get their turn.
 const REQUESTS_PER_VISIT: usize = 64;
 
+/// How far the short way went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Served {
+    /// All that is there is answered.
+    All,
+    /// The rest is not for now.
+    Enough,
+    /// The rest goes the long way.
+    Some,
+}
+
 impl Connection {
     /// Serves what is there.
     pub(super) fn pump(self: &Rc<Self>) {
@@ -25,9 +36,16 @@ impl Connection {
         self.pumping.set(true);
         self.yields.set(false);
         let mut input = self.bev.input();
-        self.serve(&mut input);
+        let mut served = 0;
+        let so_far = self.serve_plain(&mut input, &mut served);
+        if so_far == Served::Some {
+            self.serve(&mut input, served);
+        }
         drop(input);
         self.pumping.set(false);
+        if so_far == Served::All && self.rests() {
+            return;
+        }
         if self.stage.get() == Stage::Open
             && !self.reads_on()
             && !self.bev.enabled().contains(Direction::READ)
@@ -46,25 +64,56 @@ impl Connection {
         self.paused.get() || self.yields.get()
     }
 
-    pub(super) fn serve(self: &Rc<Self>, input: &mut BufferGuard) {
+    /// Serves requests the short way: those that lie here whole, are plain, have no body, and are nobody's but their
+    /// handler's. Nothing is begun that is not ended here.
+    fn serve_plain(self: &Rc<Self>, input: &mut Buffer, served: &mut usize) -> Served {
+        while self.stage.get() == Stage::Open && !self.bev.is_freed() {
+            if self.has_extra() || self.server.asks_first() || self.server.is_early() {
+                return Served::Some;
+            }
+            let Some((seq, head)) = self.next_whole(input) else { return Served::Some };
+            self.server.serve(Request::bodiless(self.clone(), seq, head));
+            *served += 1;
+            if self.is_visit_over(seq, *served, input) {
+                return Served::Enough;
+            }
+            if input.is_empty() && self.core.borrow().outstanding() == 0 {
+                return Served::All;
+            }
+        }
+        Served::Enough
+    }
+
+    /// When all that was read is answered the short way: sets the one deadline there is, that of reading the answer, and is
+    /// done. False, and nothing has changed, if there is more to see to.
+    #[inline]
+    fn rests(&self) -> bool {
+        if self.stage.get() != Stage::Open
+            || self.reads_on()
+            || self.finished.get()
+            || self.has_extra()
+            || self.bev.pending_output() == 0
+            || !self.bev.enabled().contains(Direction::READ)
+        {
+            return false;
+        }
+        let timeout = self.server.with_limits(|limits| {
+            limits.answer_timeout.filter(|_| limits.handler_timeout.is_none() && limits.answer_is_first())
+        });
+        let Some(timeout) = timeout else { return false };
+        self.bev.set_deadline(Some(self.bev.last_written().saturating_add(timeout)));
+        // `drained` would find nothing to do.
+        self.bev.leave_unattended();
+        true
+    }
+
+    fn serve(self: &Rc<Self>, input: &mut BufferGuard, mut served: usize) {
         let mut rules = self.server.rules();
         let mut incoming = self.take_incoming();
-        let mut served = 0;
         while self.stage.get() == Stage::Open && !self.bev.is_freed() {
             let mut max_body = rules.limits.max_body_bytes;
             match &incoming {
                 None if self.must_not_begin(input, &rules) => break,
-                None if !self.server.is_early() => {
-                    if let Some((seq, head)) = self.next_whole(input, &rules) {
-                        self.asked.set(false);
-                        self.server.serve(Request::bodiless(self.clone(), seq, head));
-                        served += 1;
-                        if self.is_visit_over(seq, served, input, &mut rules) || self.awaits_input(input) {
-                            return;
-                        }
-                        continue;
-                    }
-                }
                 None | Some(Incoming { taker: Taker::Head(_), .. }) => {}
                 Some(request) if self.waits_for_program(request) => break,
                 Some(Incoming { taker: Taker::Early(early), .. }) if early.ended.is_some() => {
@@ -119,7 +168,9 @@ impl Connection {
                         }
                     }
                     served += 1;
-                    if self.is_visit_over(ended, served, input, &mut rules) {
+                    // The handler may have changed them.
+                    self.server.renew(&mut rules);
+                    if self.is_visit_over(ended, served, input) {
                         break;
                     }
                 }
@@ -173,10 +224,8 @@ impl Connection {
 
     /// A request was handed to the program; says whether the others get their turn now.
     #[inline]
-    fn is_visit_over(&self, seq: Seq, served: usize, input: &Buffer, rules: &mut Rc<Rules>) -> bool {
-        // The handler may have changed them.
-        self.server.renew(rules);
-        if rules.limits.handler_timeout.is_some() {
+    fn is_visit_over(&self, seq: Seq, served: usize, input: &Buffer) -> bool {
+        if self.server.with_limits(|limits| limits.handler_timeout.is_some()) {
             self.note_handed(seq);
         }
         if served < REQUESTS_PER_VISIT || input.is_empty() {
@@ -189,20 +238,20 @@ impl Connection {
         true
     }
 
-    /// Whether all is read and answered, so that there is nothing to decide before more comes.
-    fn awaits_input(&self, input: &Buffer) -> bool {
-        input.is_empty() && self.core.borrow().outstanding() == 0
-    }
-
-    /// The short way of a request that lies here whole and has no body.
+    /// A request that lies here whole, is plain and has no body, if there is room for its answer.
     #[inline]
-    fn next_whole(&self, input: &mut Buffer, rules: &Rules) -> Option<(Seq, Box<RequestHead>)> {
+    fn next_whole(&self, input: &mut Buffer) -> Option<(Seq, Box<RequestHead>)> {
+        let pending = self.bev.pending_output();
         let now = self.server.handle.elapsed();
-        let (len, seq, head) = {
+        let (len, seq, head) = self.server.with_rules(|rules| {
+            if pending > rules.limits.room {
+                return None;
+            }
             let mut heads = self.server.heads.borrow_mut();
-            self.core.borrow_mut().next_whole(input.contiguous(), now, rules, &mut heads)?
-        };
+            self.core.borrow_mut().next_whole(input.contiguous(), now, rules, &mut heads)
+        })?;
         input.drain(len);
+        self.asked.set(false);
         Some((seq, head))
     }
 

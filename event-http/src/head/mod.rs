@@ -38,11 +38,16 @@ pub(crate) struct RequestHead {
     pub(crate) headers: Headers,
     /// The fields that the answer will have. They lie here so that their memory is used again, too.
     pub(crate) reply_headers: Headers,
+    /// A host that was found valid, in this request or one before that had the same memory.
+    pub(crate) known_host: Vec<u8>,
     /// The body, once the request is whole. Empty while the head is with its pool: what drops may be the program's.
     pub(crate) body: Buffer,
 }
 
 impl RequestHead {
+    /// A longer host is checked each time.
+    pub(crate) const MAX_KNOWN_HOST: usize = 255;
+
     /// A head to be filled by the parser; allocates nothing.
     pub(crate) const fn empty() -> RequestHead {
         RequestHead {
@@ -54,6 +59,7 @@ impl RequestHead {
             host: None,
             headers: Headers::new(),
             reply_headers: Headers::new(),
+            known_host: Vec::new(),
             body: Buffer::new(),
         }
     }

@@ -3,6 +3,7 @@
 //! It refuses nothing. What it does not take, for whatever reason, goes the long way ([`Scan`](super::Scan), then
 //! [`request_head`](super::request_head)), which decides; what it takes, the long way would have taken as the same head.
 
+use crate::framing::{self, Bearing};
 use crate::head::{Field, Method, RequestHead, Span, Version, token};
 use crate::limits::Limits;
 
@@ -11,9 +12,17 @@ const STEP: usize = 8;
 const ONES: u64 = u64::MAX / 0xff;
 const HIGHS: u64 = ONES << 7;
 
-/// Takes the head at the start of `input` apart into `head`, whose memory is used again; returns its length. `None`, with
-/// `head` in any state, if it is not whole or not plain: a usual method, a path, HTTP/1.1, fields, within the limits.
-pub(crate) fn plain_head(input: &[u8], limits: &Limits, head: &mut RequestHead) -> Option<usize> {
+/// A head that was taken.
+pub(crate) struct Plain {
+    pub(crate) len: usize,
+    /// The value of its Host, if it has one and no other field that [bears on framing](framing::bearing).
+    pub(crate) host: Option<Span>,
+}
+
+/// Takes the head at the start of `input` apart into `head`, whose memory is used again. `None`, with `head` in any state,
+/// if it is not whole or not plain: a usual method, a path, HTTP/1.1, fields, within the limits.
+#[inline(never)]
+pub(crate) fn plain_head(input: &[u8], limits: &Limits, head: &mut RequestHead) -> Option<Plain> {
     let (method, start) = method(input)?;
     let path = count(input, start, token::is_plain_path);
     let mut end = start + path;
@@ -27,12 +36,12 @@ pub(crate) fn plain_head(input: &[u8], limits: &Limits, head: &mut RequestHead) 
     if input.get(start) != Some(&b'/') || input.get(end..)?.first_chunk() != Some(b" HTTP/1.1\r\n") {
         return None;
     }
-    let line = end + 11;
+    let line_len = end + 11;
     head.headers.fields.clear();
-    let len = fields(input, line, &mut head.headers.fields)?;
+    let Plain { len, host } = fields(input, line_len, &mut head.headers.fields)?;
     let total = limits.max_head_bytes.unwrap_or(usize::MAX).min(u32::MAX as usize);
     if len > total
-        || limits.max_request_line_bytes.is_some_and(|max| line > max)
+        || limits.max_request_line_bytes.is_some_and(|max| line_len > max)
         || limits.max_fields.is_some_and(|max| head.headers.fields.len() > max)
     {
         return None;
@@ -45,7 +54,7 @@ pub(crate) fn plain_head(input: &[u8], limits: &Limits, head: &mut RequestHead) 
     head.path = span(start, path);
     head.query = query;
     head.host = None;
-    Some(len)
+    Some(Plain { len, host })
 }
 
 /// The method, if it is one of those, and where the target begins.
@@ -61,17 +70,22 @@ fn method(input: &[u8]) -> Option<(Method, usize)> {
     }
 }
 
-/// Takes the field lines from `at` on; returns where the head ends.
+/// Takes the field lines from `at` on to the end of the head.
 #[inline]
-fn fields(input: &[u8], at: usize, fields: &mut Vec<Field>) -> Option<usize> {
+fn fields(input: &[u8], at: usize, fields: &mut Vec<Field>) -> Option<Plain> {
     let mut rest = input.get(at..)?;
+    let (mut host, mut is_special) = (None, false);
     loop {
-        let name = rest.iter().position(|&byte| !token::is_tchar(byte))?;
-        let (name_at, behind) = (input.len() - rest.len(), &rest[name..]);
-        let [b':', value @ ..] = behind else {
-            let ends = name == 0 && behind.starts_with(b"\r\n");
-            return ends.then_some(name_at + 2);
-        };
+        if let [b'\r', b'\n', after @ ..] = rest {
+            let len = input.len() - after.len();
+            return Some(Plain { len, host: host.filter(|_| !is_special) });
+        }
+        let len = rest.iter().position(|&byte| !token::is_tchar(byte))?;
+        let (name, [b':', value @ ..]) = rest.split_at(len) else { return None };
+        if name.is_empty() {
+            return None;
+        }
+        let name_at = input.len() - rest.len();
         let mut value = value;
         while let [b' ' | b'\t', more @ ..] = value {
             value = more;
@@ -82,7 +96,13 @@ fn fields(input: &[u8], at: usize, fields: &mut Vec<Field>) -> Option<usize> {
         while len > 0 && matches!(value[len - 1], b' ' | b'\t') {
             len -= 1;
         }
-        fields.push(Field { name: span(name_at, name), value: span(value_at, len) });
+        let value = span(value_at, len);
+        match framing::bearing(name) {
+            Bearing::Host => is_special |= host.replace(value).is_some(),
+            Bearing::None => {}
+            Bearing::Other => is_special = true,
+        }
+        fields.push(Field { name: span(name_at, name.len()), value });
     }
 }
 
@@ -163,10 +183,15 @@ mod tests {
         let mut head = RequestHead::empty();
         // What an earlier head has left must not be seen.
         plain_head(b"POST /old?query HTTP/1.1\r\nOld: field\r\n\r\n", &Limits::default(), &mut head).unwrap();
-        let Some(len) = plain_head(input, limits, &mut head) else { return false };
-        let (long_len, long) = long_way(input, limits)
+        let Some(Plain { len, host }) = plain_head(input, limits, &mut head) else { return false };
+        let (long_len, mut long) = long_way(input, limits)
             .unwrap_or_else(|| panic!("only the short way takes {}", input.escape_ascii()));
         assert_eq!((len, said(&head)), (long_len, said(&long)), "{}", input.escape_ascii());
+        if let Some(host) = host {
+            let meaning = framing::understand_plain(&mut head, host).ok();
+            assert_eq!(meaning, framing::understand(&mut long).ok(), "{}", input.escape_ascii());
+            assert_eq!(head.host(), long.host());
+        }
         true
     }
 

@@ -26,7 +26,7 @@ use slab::Slab;
 use crate::conn::Rules;
 use crate::date::{DateCache, DateLine};
 use crate::driver::Connection;
-use crate::encode::DEFAULT_CONTENT_TYPE;
+use crate::encode::{Automatic, DEFAULT_CONTENT_TYPE, PlainHeads, ReplyHead, ReplyTo};
 use crate::error::Error;
 use crate::head::{HeadPool, Headers, MethodSet};
 use crate::limits::Limits;
@@ -77,6 +77,8 @@ pub(crate) struct Inner {
     id: Cell<Option<EventId>>,
     rules: RefCell<Rc<Rules>>,
     date: RefCell<DateCache>,
+    /// What the last plain answer had; it is the next one's, too, as a rule.
+    plain_heads: RefCell<PlainHeads>,
     /// The field that answers with a body get if they lack it.
     content_type: RefCell<Option<Headers>>,
     site: Rc<Site>,
@@ -111,6 +113,7 @@ impl Server {
             id: Cell::new(None),
             rules: RefCell::default(),
             date: RefCell::new(DateCache::new()),
+            plain_heads: RefCell::default(),
             content_type: RefCell::new(None),
             site: Rc::default(),
             listeners: RefCell::default(),
@@ -193,6 +196,7 @@ impl Server {
             field = Some(headers);
         }
         self.inner.content_type.replace(field);
+        self.inner.plain_heads.take();
         Ok(())
     }
 
@@ -291,6 +295,35 @@ impl Inner {
     pub(crate) fn with_date<T>(&self, use_date: impl FnOnce(&DateLine) -> T) -> T {
         let now = self.handle.elapsed();
         use_date(self.date.borrow_mut().at(now, || self.handle.wall_clock()))
+    }
+
+    /// Appends a whole answer of the plain kind; false, and nothing is appended, if it is of another.
+    #[inline]
+    pub(crate) fn plain_reply(
+        &self,
+        out: &mut Vec<u8>,
+        to: ReplyTo,
+        head: &ReplyHead<'_>,
+        body: &[u8],
+    ) -> bool {
+        if !PlainHeads::are_for(to, head, body) {
+            return false;
+        }
+        let mut heads = self.plain_heads.borrow_mut();
+        if !heads.are_of(head, self.handle.elapsed()) && !self.fill_heads(&mut heads, head) {
+            return false;
+        }
+        heads.write(out, body);
+        true
+    }
+
+    #[cold]
+    fn fill_heads(&self, heads: &mut PlainHeads, head: &ReplyHead<'_>) -> bool {
+        let mut date = self.date.borrow_mut();
+        let line = *date.at(self.handle.elapsed(), || self.handle.wall_clock());
+        let content_type = self.content_type.borrow();
+        let automatic = Automatic { date: &line, content_type: content_type.as_ref() };
+        heads.fill(head, automatic, date.until())
     }
 
     pub(crate) fn is_gone(&self) -> bool {

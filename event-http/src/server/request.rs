@@ -340,10 +340,12 @@ impl Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        let mut body = Buffer::new();
+        let mut body = None;
         if let Some(mut head) = self.head.take() {
-            // Dropped last, with nothing borrowed: its bytes may be the program's.
-            body = std::mem::take(&mut head.body);
+            if !head.body.is_empty() {
+                // Dropped last, with nothing borrowed: its bytes may be the program's.
+                body = Some(std::mem::take(&mut head.body));
+            }
             self.connection.server().heads.borrow_mut().give(head);
         }
         if !self.answered && self.connection.reply_error(self.seq, &ErrorReply::of(500)).is_ok() {
