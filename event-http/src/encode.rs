@@ -190,8 +190,8 @@ pub(crate) struct PlainHeads {
     start: Vec<u8>,
     /// From behind them to the empty line.
     end: Vec<u8>,
-    /// The loop time up to which this holds.
-    until: Duration,
+    /// The loop time up to which this holds, in nanoseconds.
+    until: u64,
 }
 
 impl PlainHeads {
@@ -203,9 +203,9 @@ impl PlainHeads {
             && !body.is_empty()
     }
 
-    /// Whether they are those of that head, at loop time `now`.
+    /// Whether they are those of that head, at loop time `now`, in nanoseconds.
     #[inline]
-    pub(crate) fn are_of(&self, head: &ReplyHead<'_>, now: Duration) -> bool {
+    pub(crate) fn are_of(&self, head: &ReplyHead<'_>, now: u64) -> bool {
         now < self.until
             && head.status == self.status
             && match head.reason {
@@ -217,7 +217,7 @@ impl PlainHeads {
     /// Makes them those of that head, with a date that holds up to `until`; false if that is not plain.
     pub(crate) fn fill(&mut self, head: &ReplyHead<'_>, automatic: Automatic<'_>, until: Duration) -> bool {
         let ReplyHead { status, reason, .. } = *head;
-        self.until = Duration::ZERO;
+        self.until = 0;
         let is_plain = (200..=999).contains(&status)
             && !matches!(status, 204 | 205 | 304)
             && reason.is_none_or(|reason| token::is_field_text(reason.as_bytes()));
@@ -234,7 +234,7 @@ impl PlainHeads {
         self.end.extend_from_slice(b"\r\n");
         content_type.fields.first().iter().for_each(|&&field| content_type.push_line(field, &mut self.end));
         self.end.extend_from_slice(b"\r\n");
-        self.until = until;
+        self.until = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
         true
     }
 
@@ -501,11 +501,11 @@ mod tests {
                 let automatic =
                     Automatic { date: DATE, content_type: has_type.then_some(&content_type) };
                 let mut short = b"before".to_vec();
-                let (now, until) = (Duration::from_secs(1), Duration::from_secs(2));
+                let (now, until) = (1_000_000_000, Duration::from_secs(2));
                 if !PlainHeads::are_for(to, &head, &body) || !heads.fill(&head, automatic, until) {
                     continue;
                 }
-                assert!(heads.are_of(&head, now) && !heads.are_of(&head, until));
+                assert!(heads.are_of(&head, now) && !heads.are_of(&head, now * 2));
                 for other in [
                     ReplyHead { status: status - 1, ..head },
                     ReplyHead { reason: Some("Other"), ..head },

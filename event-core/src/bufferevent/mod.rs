@@ -341,8 +341,8 @@ impl BufferEvent {
     }
 
     /// Leaves out the write callback for what the stream's own callback that runs has written, if all of it is sent when that
-    /// returns: for an owner that has nothing to do then. Otherwise the write callback comes as ever. Does nothing outside
-    /// of the stream's callbacks.
+    /// returns: for an owner that has nothing to do then. If some is left the write callback comes at once, with that still
+    /// in the output, and again as ever. Does nothing outside of the stream's callbacks.
     #[inline]
     pub fn leave_unattended(&self) {
         self.inner.leave_unattended();

@@ -158,17 +158,24 @@ impl Inner {
         let step = InStep::enter(self);
         let mut block = self.handle.pool().take_read();
         let max = block.capacity();
-        let due = match self.handle.sys().recv(self.fd.get(), &self.kind, &mut block, max) {
+        let mut due = Due::empty();
+        match self.handle.sys().recv(self.fd.get(), &self.kind, &mut block, max) {
             Ok(n) if n > 0 && n < max => {
                 self.put_block(Side::Input, block);
-                Due::READ
+                self.handle.note_progress();
+                self.call_read();
+                self.called(&mut due);
             }
-            read => self.fill(Some((block, read))),
-        };
-        if !due.is_empty() {
-            self.handle.note_progress();
+            read => {
+                due = self.fill(Some((block, read)));
+                if !due.is_empty() {
+                    self.handle.note_progress();
+                }
+            }
         }
-        self.deliver(due);
+        if !due.is_empty() || self.has(State::COUNTS_CHANGES) {
+            self.deliver(due);
+        }
         self.end_step(step);
     }
 
@@ -434,16 +441,18 @@ impl Inner {
             *due -= Due::OF_FD;
         }
         let sent = self.drain_out();
-        if self.has(State::UNATTENDED) {
-            self.set(State::UNATTENDED, false);
-            if sent == Due::WRITE && self.is_flushed() {
-                return;
-            }
+        if !self.has(State::UNATTENDED) {
+            *due |= sent;
+            return;
         }
-        *due |= sent;
+        self.set(State::UNATTENDED, false);
+        if sent != Due::WRITE || !self.is_flushed() {
+            *due |= sent | Due::WRITE;
+        }
     }
 
     /// Calls back for everything that is due, in order, and flushes after each.
+    #[inline(never)]
     fn deliver(self: &Rc<Self>, mut due: Due) {
         self.set(State::REPLACED, false);
         if due.contains(Due::CONNECTED) {

@@ -211,6 +211,12 @@ impl LoopHandle {
         Duration::from_nanos(self.cached_now().as_nanos())
     }
 
+    /// [`elapsed`](Self::elapsed) in nanoseconds, for who counts in those; they last for 584 years.
+    #[inline]
+    pub fn elapsed_nanos(&self) -> u64 {
+        self.cached_now().as_nanos()
+    }
+
     /// The instant at which [`elapsed`](Self::elapsed) is zero.
     pub fn clock_origin(&self) -> Instant {
         self.reactor.origin

@@ -113,6 +113,8 @@ pub(crate) struct Conn<B> {
     blank: bool,
     /// A byte of the head was there.
     started: bool,
+    /// Under which rules the deadline was set that there is; `MAX` if there is none.
+    told: u16,
 }
 
 /// An idle connection is mostly this; twenty thousand of them are 2 MB.
@@ -133,7 +135,19 @@ impl<B: Default> Conn<B> {
             upgrade: false,
             blank: false,
             started: false,
+            told: u16::MAX,
         }
+    }
+
+    /// Records under which rules a deadline was set; `None` if there is none.
+    pub(crate) fn set_told(&mut self, age: Option<u16>) {
+        self.told = age.unwrap_or(u16::MAX);
+    }
+
+    /// What was last recorded.
+    #[inline]
+    pub(crate) fn told(&self) -> u16 {
+        self.told
     }
 
     /// Takes the next step; returns how many bytes of `input` it consumed.

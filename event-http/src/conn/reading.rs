@@ -14,12 +14,13 @@ impl<B: Default> Conn<B> {
     /// The short way: takes a whole request that has no body off the front of `input`, if it lies there in the plain shape
     /// that nearly all have. What it amounts to is a [`Step::Head`] and a [`Step::End`] in one, with the bytes consumed.
     ///
-    /// `None`, and nothing has changed, if there is anything to decide: ask [`next_within`](Conn::next_within).
+    /// `None`, and nothing has changed, if there is anything to decide: ask [`next_within`](Conn::next_within). `now` is in
+    /// nanoseconds.
     #[inline]
     pub(crate) fn next_whole(
         &mut self,
         input: &[u8],
-        now: Duration,
+        now: u64,
         rules: &Rules,
         pool: &mut HeadPool,
     ) -> Option<(usize, Seq, Box<RequestHead>)> {
@@ -36,7 +37,7 @@ impl<B: Default> Conn<B> {
                 Some(host) => framing::understand_plain(&mut head, host),
                 None => framing::understand(&mut head),
             };
-            debug_assert_eq!(meaning.as_ref().ok(), framing::understand(&mut head.clone()).as_ref().ok());
+            debug_assert_eq!(meaning.as_ref().ok(), framing::understand(&mut head).as_ref().ok());
             let meaning = meaning.ok()?;
             let whole = matches!(meaning.body, BodyLength::None | BodyLength::Length(0))
                 && !meaning.expect_continue
@@ -49,8 +50,8 @@ impl<B: Default> Conn<B> {
             pool.give(head);
             return None;
         };
-        self.since = nanos(now);
-        self.last = self.since;
+        self.since = now;
+        self.last = now;
         self.received = 0;
         self.close = close || limits.max_requests.is_some_and(|max| self.queue.opened() + 1 >= max);
         (self.expect, self.upgrade, self.blank) = (false, false, false);

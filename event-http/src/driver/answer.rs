@@ -53,6 +53,14 @@ impl Connection {
         Ok(())
     }
 
+    /// Whether `len` more bytes are within every bound.
+    #[inline]
+    fn takes_at_once(&self, len: usize) -> bool {
+        let pending = self.bev.pending_output();
+        let most = || self.server.with_limits(|limits| limits.max_output_bytes.unwrap_or(STREAM_MAX));
+        pending == 0 || pending <= most().min(STREAM_MAX - len)
+    }
+
     /// Lets the stream take `len` more bytes; how much it may hold is decided by `admit`.
     pub(super) fn lift_bound(&self, len: usize) {
         if self.bev.pending_output() + len > STREAM_MAX {
@@ -190,9 +198,7 @@ impl Connection {
         let content = body.contiguous();
         let to = self.core.borrow().only_waiting(seq)?;
         let room = HEAD_ROOM + COPY_BODY;
-        let pending = self.bev.pending_output();
-        let most = self.server.with_limits(|limits| limits.max_output_bytes.unwrap_or(STREAM_MAX));
-        if content.len() != len || pending > most.min(STREAM_MAX - room) || self.bev.is_freed() {
+        if content.len() != len || self.bev.is_freed() || !self.takes_at_once(room) {
             return None;
         }
         let mut written = false;

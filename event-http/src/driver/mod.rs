@@ -20,7 +20,6 @@ use crate::conn::{Conn, Eof, Linger, Seq, State, Turn};
 use crate::encode::Mode;
 use crate::error::{Caller, Error, Ours};
 use crate::head::{Headers, RequestHead};
-use crate::limits::Limits;
 use crate::server::{BodyDue, BodyState, Completion, Gone, Hook, Inner};
 
 /// Where a connection stands.
@@ -314,10 +313,9 @@ impl Connection {
         if self.stage.get() == Stage::Open
             && !(self.paused.get() || self.finished.get() || self.has_extra())
             && self.bev.pending_output() == 0
-            && self.server.with_limits(Limits::answer_is_first)
+            && self.has_near_deadline()
             && self.core.borrow_mut().on_all_drained(self.server.handle.elapsed())
         {
-            // The deadline that was set for the answer comes before any other: when it fires, it goes back for the rest.
             return;
         }
         self.run_room_hooks();

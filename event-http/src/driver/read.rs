@@ -84,25 +84,19 @@ impl Connection {
         Served::Enough
     }
 
-    /// When all that was read is answered the short way: sets the one deadline there is, that of reading the answer, and is
-    /// done. False, and nothing has changed, if there is more to see to.
+    /// When all that was read is answered the short way: whether that is all. False if there is more to see to.
     #[inline]
     fn rests(&self) -> bool {
         if self.stage.get() != Stage::Open
             || self.reads_on()
             || self.finished.get()
             || self.has_extra()
-            || self.bev.pending_output() == 0
             || !self.bev.enabled().contains(Direction::READ)
+            || !self.has_near_deadline()
         {
             return false;
         }
-        let timeout = self.server.with_limits(|limits| {
-            limits.answer_timeout.filter(|_| limits.handler_timeout.is_none() && limits.answer_is_first())
-        });
-        let Some(timeout) = timeout else { return false };
-        self.bev.set_deadline(Some(self.bev.last_written().saturating_add(timeout)));
-        // `drained` would find nothing to do.
+        // `drained` would find nothing to do, unless not all is sent: then it sets the deadline for the rest.
         self.bev.leave_unattended();
         true
     }
@@ -228,7 +222,12 @@ impl Connection {
         if self.server.with_limits(|limits| limits.handler_timeout.is_some()) {
             self.note_handed(seq);
         }
-        if served < REQUESTS_PER_VISIT || input.is_empty() {
+        served >= REQUESTS_PER_VISIT && self.leave_rest(input)
+    }
+
+    #[cold]
+    fn leave_rest(&self, input: &Buffer) -> bool {
+        if input.is_empty() {
             return false;
         }
         // The rest waits a turn, and more is read only behind it: a client that sends faster than it is served would fill
@@ -242,7 +241,7 @@ impl Connection {
     #[inline]
     fn next_whole(&self, input: &mut Buffer) -> Option<(Seq, Box<RequestHead>)> {
         let pending = self.bev.pending_output();
-        let now = self.server.handle.elapsed();
+        let now = self.server.handle.elapsed_nanos();
         let (len, seq, head) = self.server.with_rules(|rules| {
             if pending > rules.limits.room {
                 return None;

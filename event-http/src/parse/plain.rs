@@ -23,22 +23,51 @@ pub(crate) struct Plain {
 /// if it is not whole or not plain: a usual method, a path, HTTP/1.1, fields, within the limits.
 #[inline(never)]
 pub(crate) fn plain_head(input: &[u8], limits: &Limits, head: &mut RequestHead) -> Option<Plain> {
-    let (method, start) = method(input)?;
-    let path = count(input, start, token::is_plain_path);
-    let mut end = start + path;
-    let query = if input.get(end) == Some(&b'?') {
-        let len = count(input, end + 1, |byte| token::is_plain_path(byte) || byte == b'?');
-        end += 1 + len;
-        Some(span(end - len, len))
-    } else {
-        None
-    };
-    if input.get(start) != Some(&b'/') || input.get(end..)?.first_chunk() != Some(b" HTTP/1.1\r\n") {
+    let at = |rest: &[u8]| input.len() - rest.len();
+    let (method, target) = method(input)?;
+    if target.first() != Some(&b'/') {
         return None;
     }
-    let line_len = end + 11;
+    let path = target.iter().position(|&byte| !token::is_plain_path(byte))?;
+    let (mut query, mut rest) = (None, &target[path..]);
+    if let [b'?', text @ ..] = rest {
+        let len = text.iter().position(|&byte| !(token::is_plain_path(byte) || byte == b'?'))?;
+        query = Some(span(at(text), len));
+        rest = &text[len..];
+    }
+    let target_end = at(rest);
+    let (b" HTTP/1.1\r\n", mut rest) = rest.split_first_chunk()? else { return None };
+    let line_len = at(rest);
+
     head.headers.fields.clear();
-    let Plain { len, host } = fields(input, line_len, &mut head.headers.fields)?;
+    let (mut host, mut hosts, mut is_special) = (Span::default(), 0, false);
+    let len = loop {
+        if let [b'\r', b'\n', after @ ..] = rest {
+            break at(after);
+        }
+        let len = rest.iter().position(|&byte| !token::is_tchar(byte))?;
+        let (name, [b':', value @ ..]) = rest.split_at(len) else { return None };
+        if name.is_empty() {
+            return None;
+        }
+        let mut value = value;
+        while let [b' ' | b'\t', more @ ..] = value {
+            value = more;
+        }
+        let name_at = at(rest);
+        rest = text(value)?;
+        let mut len = value.len() - rest.len() - 2;
+        while len > 0 && matches!(value[len - 1], b' ' | b'\t') {
+            len -= 1;
+        }
+        let value = span(at(value), len);
+        match framing::bearing(name) {
+            Bearing::Host => (host, hosts) = (value, hosts + 1),
+            Bearing::None => {}
+            Bearing::Other => is_special = true,
+        }
+        head.headers.fields.push(Field { name: span(name_at, name.len()), value });
+    };
     let total = limits.max_head_bytes.unwrap_or(usize::MAX).min(u32::MAX as usize);
     if len > total
         || limits.max_request_line_bytes.is_some_and(|max| line_len > max)
@@ -47,62 +76,27 @@ pub(crate) fn plain_head(input: &[u8], limits: &Limits, head: &mut RequestHead) 
         return None;
     }
     head.headers.bytes.clear();
-    head.headers.bytes.extend_from_slice(input.get(..len)?);
+    head.headers.bytes.extend_from_slice(&input[..len]);
+    let start = at(target);
     head.method = method;
     head.version = Version::Http11;
-    head.target = span(start, end - start);
+    head.target = span(start, target_end - start);
     head.path = span(start, path);
     head.query = query;
     head.host = None;
-    Some(Plain { len, host })
+    Some(Plain { len, host: (hosts == 1 && !is_special).then_some(host) })
 }
 
-/// The method, if it is one of those, and where the target begins.
+/// The method, if it is one of those, and what follows the blank behind it.
 #[inline]
-fn method(input: &[u8]) -> Option<(Method, usize)> {
-    match input {
-        [b'G', b'E', b'T', b' ', ..] => Some((Method::GET, 4)),
-        [b'P', b'O', b'S', b'T', b' ', ..] => Some((Method::POST, 5)),
-        [b'H', b'E', b'A', b'D', b' ', ..] => Some((Method::HEAD, 5)),
-        [b'P', b'U', b'T', b' ', ..] => Some((Method::PUT, 4)),
-        [b'D', b'E', b'L', b'E', b'T', b'E', b' ', ..] => Some((Method::DELETE, 7)),
+fn method(input: &[u8]) -> Option<(Method, &[u8])> {
+    match input.split_first_chunk()? {
+        (b"GET ", target) => Some((Method::GET, target)),
+        (b"PUT ", target) => Some((Method::PUT, target)),
+        (b"POST", [b' ', target @ ..]) => Some((Method::POST, target)),
+        (b"HEAD", [b' ', target @ ..]) => Some((Method::HEAD, target)),
+        (b"DELE", [b'T', b'E', b' ', target @ ..]) => Some((Method::DELETE, target)),
         _ => None,
-    }
-}
-
-/// Takes the field lines from `at` on to the end of the head.
-#[inline]
-fn fields(input: &[u8], at: usize, fields: &mut Vec<Field>) -> Option<Plain> {
-    let mut rest = input.get(at..)?;
-    let (mut host, mut is_special) = (None, false);
-    loop {
-        if let [b'\r', b'\n', after @ ..] = rest {
-            let len = input.len() - after.len();
-            return Some(Plain { len, host: host.filter(|_| !is_special) });
-        }
-        let len = rest.iter().position(|&byte| !token::is_tchar(byte))?;
-        let (name, [b':', value @ ..]) = rest.split_at(len) else { return None };
-        if name.is_empty() {
-            return None;
-        }
-        let name_at = input.len() - rest.len();
-        let mut value = value;
-        while let [b' ' | b'\t', more @ ..] = value {
-            value = more;
-        }
-        let value_at = input.len() - value.len();
-        rest = text(value)?;
-        let mut len = value.len() - rest.len() - 2;
-        while len > 0 && matches!(value[len - 1], b' ' | b'\t') {
-            len -= 1;
-        }
-        let value = span(value_at, len);
-        match framing::bearing(name) {
-            Bearing::Host => is_special |= host.replace(value).is_some(),
-            Bearing::None => {}
-            Bearing::Other => is_special = true,
-        }
-        fields.push(Field { name: span(name_at, name.len()), value });
     }
 }
 
@@ -128,13 +122,6 @@ fn text(mut bytes: &[u8]) -> Option<&[u8]> {
             _ => return None,
         }
     }
-}
-
-/// How many bytes from `at` on `is` holds for.
-#[inline]
-fn count(bytes: &[u8], at: usize, is: impl Fn(u8) -> bool) -> usize {
-    let rest = bytes.get(at..).unwrap_or_default();
-    rest.iter().position(|&byte| !is(byte)).unwrap_or(rest.len())
 }
 
 /// What does not fit 32 bits is refused with the length of the head.

@@ -70,12 +70,23 @@ pub struct Server {
     inner: Rc<Inner>,
 }
 
+/// What neither rules nor connections have as their age.
+const NO_AGE: u16 = u16::MAX - 1;
+
+/// From this age on changes are not told apart any more.
+const UNCOUNTED: u16 = u16::MAX - 2;
+
 pub(crate) struct Inner {
     pub(crate) handle: LoopHandle,
     pub(crate) heads: RefCell<HeadPool>,
     pub(crate) desk: RefCell<Desk>,
     id: Cell<Option<EventId>>,
     rules: RefCell<Rc<Rules>>,
+    /// How often the rules have changed, as far as it counts that.
+    rules_age: Cell<u16>,
+    /// The same if by these rules an answer has to be read before an idle connection closes; else what no connection
+    /// has.
+    near_age: Cell<u16>,
     date: RefCell<DateCache>,
     /// What the last plain answer had; it is the next one's, too, as a rule.
     plain_heads: RefCell<PlainHeads>,
@@ -112,6 +123,8 @@ impl Server {
             desk: RefCell::default(),
             id: Cell::new(None),
             rules: RefCell::default(),
+            rules_age: Cell::new(0),
+            near_age: Cell::new(NO_AGE),
             date: RefCell::new(DateCache::new()),
             plain_heads: RefCell::default(),
             content_type: RefCell::new(None),
@@ -129,6 +142,7 @@ impl Server {
             stopping: Cell::new(false),
             gone: Cell::new(false),
         });
+        inner.change_rules(|_| ());
         inner.id.set(Some(handle.own(inner.clone())?));
         let server = Server { inner };
         server.set_default_content_type(Some(DEFAULT_CONTENT_TYPE))?;
@@ -280,8 +294,22 @@ impl Inner {
     fn change_rules(&self, change: impl FnOnce(&mut Rules)) {
         let mut rules = (*self.rules()).clone();
         change(&mut rules);
+        let age = self.rules_age.get().saturating_add(1);
+        let counts = age < UNCOUNTED && rules.limits.answer_is_first();
+        self.rules_age.set(age.min(UNCOUNTED));
+        self.near_age.set(if counts { age } else { NO_AGE });
         let old = self.rules.replace(Rc::new(rules));
         drop(old);
+    }
+
+    #[inline]
+    pub(crate) fn rules_age(&self) -> u16 {
+        self.rules_age.get()
+    }
+
+    #[inline]
+    pub(crate) fn near_age(&self) -> u16 {
+        self.near_age.get()
     }
 
     /// `encode` is ours: it formats a head.
@@ -310,7 +338,7 @@ impl Inner {
             return false;
         }
         let mut heads = self.plain_heads.borrow_mut();
-        if !heads.are_of(head, self.handle.elapsed()) && !self.fill_heads(&mut heads, head) {
+        if !heads.are_of(head, self.handle.elapsed_nanos()) && !self.fill_heads(&mut heads, head) {
             return false;
         }
         heads.write(out, body);
