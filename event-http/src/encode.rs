@@ -498,8 +498,7 @@ mod tests {
             ] {
                 let (fields, body) = (headers(fields), vec![b'b'; length]);
                 let head = ReplyHead { status, reason, headers: &fields };
-                let automatic =
-                    Automatic { date: DATE, content_type: has_type.then_some(&content_type) };
+                let automatic = Automatic { date: DATE, content_type: has_type.then_some(&content_type) };
                 let mut short = b"before".to_vec();
                 let (now, until) = (1_000_000_000, Duration::from_secs(2));
                 if !PlainHeads::are_for(to, &head, &body) || !heads.fill(&head, automatic, until) {

@@ -1,23 +1,26 @@
 //! A stream's buffers while they are in use: out of their cells, so that nothing is borrowed, and back again whatever
 //! happens.
 
-use std::mem;
+use std::mem::{self, ManuallyDrop};
 use std::ops::{Deref, DerefMut};
 
-use super::buffers::Side;
+use super::buffers::{Side, forget_bare};
 use super::inner::Inner;
 use super::state::State;
 use crate::buffer::Buffer;
 
 impl Inner {
     /// Takes a buffer out of its cell until the result is dropped.
+    #[inline]
     pub(super) fn borrow(&self, side: Side) -> Borrowed<'_> {
         let first = self.take_out(side);
         let buffer = self.take(side);
-        Borrowed { inner: self, side, first, before: buffer.len(), buffer }
+        let before = self.has(State::COUNTS_CHANGES).then(|| buffer.len());
+        Borrowed { inner: self, side, first, before, buffer: ManuallyDrop::new(buffer) }
     }
 
     /// Marks the output as out of its cell; whoever is the first says so when it is back.
+    #[inline]
     pub(super) fn take_out(&self, side: Side) -> bool {
         let first = side == Side::Output && !self.has(State::OUTPUT_OUT);
         if first {
@@ -60,8 +63,10 @@ pub(super) struct Borrowed<'a> {
     inner: &'a Inner,
     side: Side,
     first: bool,
-    before: usize,
-    buffer: Buffer,
+    /// Its length then, if anybody counts.
+    before: Option<usize>,
+    /// Dropped by our own `Drop`: as a rule there is nothing to drop.
+    buffer: ManuallyDrop<Buffer>,
 }
 
 impl Deref for Borrowed<'_> {
@@ -79,12 +84,20 @@ impl DerefMut for Borrowed<'_> {
 }
 
 impl Drop for Borrowed<'_> {
+    #[inline]
     fn drop(&mut self) {
-        let after = self.buffer.len();
-        self.inner.put_back(self.side, &mut self.buffer);
-        self.inner.note_change(self.side, self.before, after);
+        // Nothing is left there that would have to be dropped once more.
+        let mut buffer = mem::take(&mut *self.buffer);
+        let counts = self.before.map(|before| (before, buffer.len()));
+        self.inner.put_back(self.side, &mut buffer);
+        if let Some((before, after)) = counts {
+            self.inner.note_change(self.side, before, after);
+        }
         if self.first {
             self.inner.set(State::OUTPUT_OUT, false);
+        }
+        if buffer.is_bare() {
+            forget_bare(buffer);
         }
     }
 }

@@ -284,8 +284,7 @@ impl Inner {
         }
         append(&mut output);
         // In a step that sends it there is nothing to see to but bounds, unless something came meanwhile.
-        let is_plain =
-            output.len() <= DEFAULT_ROOM && !self.has(WATCHED_OUTPUT) && self.has(State::IN_STEP);
+        let is_plain = output.len() <= DEFAULT_ROOM && !self.has(WATCHED_OUTPUT) && self.has(State::IN_STEP);
         drop(output);
         if is_plain {
             return Ok(());

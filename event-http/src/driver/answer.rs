@@ -197,7 +197,7 @@ impl Connection {
         }
         let content = body.contiguous();
         let to = self.core.borrow().only_waiting(seq)?;
-        let room = HEAD_ROOM + COPY_BODY;
+        let room = HEAD_ROOM + len;
         if content.len() != len || self.bev.is_freed() || !self.takes_at_once(room) {
             return None;
         }

@@ -35,13 +35,15 @@ impl Connection {
         }
         self.pumping.set(true);
         self.yields.set(false);
-        let mut input = self.bev.input();
-        let mut served = 0;
-        let so_far = self.serve_plain(&mut input, &mut served);
-        if so_far == Served::Some {
-            self.serve(&mut input, served);
-        }
-        drop(input);
+        let so_far = {
+            let mut input = self.bev.input();
+            let mut served = 0;
+            let so_far = self.serve_plain(&mut input, &mut served);
+            if so_far == Served::Some {
+                self.serve(&mut input, served);
+            }
+            so_far
+        };
         self.pumping.set(false);
         if so_far == Served::All && self.rests() {
             return;

@@ -23,80 +23,118 @@ pub(crate) struct Plain {
 /// if it is not whole or not plain: a usual method, a path, HTTP/1.1, fields, within the limits.
 #[inline(never)]
 pub(crate) fn plain_head(input: &[u8], limits: &Limits, head: &mut RequestHead) -> Option<Plain> {
-    let at = |rest: &[u8]| input.len() - rest.len();
-    let (method, target) = method(input)?;
-    if target.first() != Some(&b'/') {
+    let Places { first: start, second: path_end, third: target_end, end: line_end } = request_line(input);
+    if line_end == 0 {
         return None;
     }
-    let path = target.iter().position(|&byte| !token::is_plain_path(byte))?;
-    let (mut query, mut rest) = (None, &target[path..]);
-    if let [b'?', text @ ..] = rest {
-        let len = text.iter().position(|&byte| !(token::is_plain_path(byte) || byte == b'?'))?;
-        query = Some(span(at(text), len));
-        rest = &text[len..];
-    }
-    let target_end = at(rest);
-    let (b" HTTP/1.1\r\n", mut rest) = rest.split_first_chunk()? else { return None };
-    let line_len = at(rest);
-
     head.headers.fields.clear();
     let (mut host, mut hosts, mut is_special) = (Span::default(), 0, false);
+    let mut at = line_end;
     let len = loop {
-        if let [b'\r', b'\n', after @ ..] = rest {
-            break at(after);
+        let rest = input.get(at as usize..)?;
+        if rest.first_chunk() == Some(b"\r\n") {
+            break at + 2;
         }
-        let len = rest.iter().position(|&byte| !token::is_tchar(byte))?;
-        let (name, [b':', value @ ..]) = rest.split_at(len) else { return None };
-        if name.is_empty() {
+        let line = field_line(rest);
+        if line.end == 0 {
             return None;
         }
-        let mut value = value;
-        while let [b' ' | b'\t', more @ ..] = value {
-            value = more;
-        }
-        let name_at = at(rest);
-        rest = text(value)?;
-        let mut len = value.len() - rest.len() - 2;
-        while len > 0 && matches!(value[len - 1], b' ' | b'\t') {
-            len -= 1;
-        }
-        let value = span(at(value), len);
-        match framing::bearing(name) {
+        let value = Span { start: at + line.second, len: line.third - line.second };
+        match framing::bearing(rest.get(..line.first as usize)?) {
             Bearing::Host => (host, hosts) = (value, hosts + 1),
             Bearing::None => {}
             Bearing::Other => is_special = true,
         }
-        head.headers.fields.push(Field { name: span(name_at, name.len()), value });
+        head.headers.fields.push(Field { name: Span { start: at, len: line.first }, value });
+        at += line.end;
     };
-    let total = limits.max_head_bytes.unwrap_or(usize::MAX).min(u32::MAX as usize);
-    if len > total
-        || limits.max_request_line_bytes.is_some_and(|max| line_len > max)
+    let is_within = |size: u32, max: Option<usize>| max.is_none_or(|max| size as usize <= max);
+    if !is_within(len, limits.max_head_bytes)
+        || !is_within(line_end, limits.max_request_line_bytes)
         || limits.max_fields.is_some_and(|max| head.headers.fields.len() > max)
     {
         return None;
     }
     head.headers.bytes.clear();
-    head.headers.bytes.extend_from_slice(&input[..len]);
-    let start = at(target);
-    head.method = method;
+    head.headers.bytes.extend_from_slice(input.get(..len as usize)?);
+    head.method = match input {
+        [b'G', ..] => Method::GET,
+        [b'D', ..] => Method::DELETE,
+        [b'H', ..] => Method::HEAD,
+        [b'P', b'O', ..] => Method::POST,
+        _ => Method::PUT,
+    };
     head.version = Version::Http11;
-    head.target = span(start, target_end - start);
-    head.path = span(start, path);
-    head.query = query;
+    head.target = Span { start, len: target_end - start };
+    head.path = Span { start, len: path_end - start };
+    head.query =
+        (target_end > path_end).then(|| Span { start: path_end + 1, len: target_end - path_end - 1 });
     head.host = None;
-    Some(Plain { len, host: (hosts == 1 && !is_special).then_some(host) })
+    Some(Plain { len: len as usize, host: (hosts == 1 && !is_special).then_some(host) })
 }
 
-/// The method, if it is one of those, and what follows the blank behind it.
-#[inline]
-fn method(input: &[u8]) -> Option<(Method, &[u8])> {
-    match input.split_first_chunk()? {
-        (b"GET ", target) => Some((Method::GET, target)),
-        (b"PUT ", target) => Some((Method::PUT, target)),
-        (b"POST", [b' ', target @ ..]) => Some((Method::POST, target)),
-        (b"HEAD", [b' ', target @ ..]) => Some((Method::HEAD, target)),
-        (b"DELE", [b'T', b'E', b' ', target @ ..]) => Some((Method::DELETE, target)),
-        _ => None,
+/// Where the parts of a line are: it fits two registers. An `end` of 0 says that the line is not plain or not whole.
+#[derive(Clone, Copy, Default)]
+struct Places {
+    first: u32,
+    second: u32,
+    third: u32,
+    end: u32,
+}
+
+/// Of a request line: where the target begins, its path ends, it ends, and the line ends.
+#[inline(never)]
+fn request_line(input: &[u8]) -> Places {
+    let start = match input {
+        // Positions, and sums of two, must fit.
+        _ if input.len() > i32::MAX as usize => return Places::default(),
+        _ if input.starts_with(b"GET ") || input.starts_with(b"PUT ") => 4,
+        _ if input.starts_with(b"POST ") || input.starts_with(b"HEAD ") => 5,
+        _ if input.starts_with(b"DELETE ") => 7,
+        _ => return Places::default(),
+    };
+    let target = &input[start..];
+    let path = length(target, token::is_plain_path);
+    let mut end = path;
+    if target.get(path) == Some(&b'?') {
+        end += 1;
+        end += length(&target[end..], |byte| token::is_plain_path(byte) || byte == b'?');
+    }
+    let is_whole = target.first() == Some(&b'/') && target[end..].first_chunk() == Some(b" HTTP/1.1\r\n");
+    match is_whole {
+        true => Places {
+            first: start as u32,
+            second: (start + path) as u32,
+            third: (start + end) as u32,
+            end: (start + end + 11) as u32,
+        },
+        false => Places::default(),
+    }
+}
+
+/// Of a field line: where its name ends, its value begins and ends, and the line ends.
+#[inline(never)]
+fn field_line(bytes: &[u8]) -> Places {
+    let name = length(bytes, token::is_tchar);
+    let [b':', value @ ..] = &bytes[name..] else { return Places::default() };
+    let mut value = value;
+    while let [b' ' | b'\t', more @ ..] = value {
+        value = more;
+    }
+    let Some(rest) = text(value) else { return Places::default() };
+    if name == 0 {
+        return Places::default();
+    }
+    let mut len = value.len() - rest.len() - 2;
+    while len > 0 && matches!(value[len - 1], b' ' | b'\t') {
+        len -= 1;
+    }
+    let start = bytes.len() - value.len();
+    Places {
+        first: name as u32,
+        second: start as u32,
+        third: (start + len) as u32,
+        end: (bytes.len() - rest.len()) as u32,
     }
 }
 
@@ -124,10 +162,10 @@ fn text(mut bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// What does not fit 32 bits is refused with the length of the head.
+/// How many bytes `is` holds for, from the first on.
 #[inline]
-fn span(start: usize, len: usize) -> Span {
-    Span { start: start as u32, len: len as u32 }
+fn length(bytes: &[u8], is: impl Fn(u8) -> bool) -> usize {
+    bytes.iter().position(|&byte| !is(byte)).unwrap_or(bytes.len())
 }
 
 #[cfg(test)]
@@ -200,7 +238,9 @@ mod tests {
             let len = head.find("\r\n\r\n").unwrap() + 4;
             assert!((0..len).all(|end| !takes(&head.as_bytes()[..end], &limits)), "{head:?}");
         }
-        for other in ["OPTIONS * HTTP/1.1\r\n\r\n", "GET / HTTP/1.0\r\n\r\n", "GET http://a/ HTTP/1.1\r\n\r\n"] {
+        for other in
+            ["OPTIONS * HTTP/1.1\r\n\r\n", "GET / HTTP/1.0\r\n\r\n", "GET http://a/ HTTP/1.1\r\n\r\n"]
+        {
             assert!(!takes(other.as_bytes(), &limits) && long_way(other.as_bytes(), &limits).is_some());
         }
     }
