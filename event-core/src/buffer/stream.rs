@@ -23,13 +23,22 @@ impl Buffer {
         self.list.only_own().map(|(own, _)| own.bytes())
     }
 
-    /// Gives that piece to the pool, bytes and all; false, and nothing has changed, if there is none.
+    /// Gives that piece to the pool, bytes and all.
     #[inline]
-    pub(crate) fn give_only_own(&mut self, pool: &Pool) -> bool {
-        let mem = self.list.take_only_mem();
-        let is_there = mem.is_some();
-        mem.into_iter().for_each(|mem| pool.give(mem));
-        is_there
+    pub(crate) fn give_only_own(&mut self, pool: &Pool) {
+        if let Some(mem) = self.list.take_only_mem() {
+            pool.give(mem);
+        }
+    }
+
+    /// Gives that piece to the pool if it has no bytes left, so that no memory is left; false if there is none like that.
+    #[inline]
+    pub(crate) fn give_emptied(&mut self, pool: &Pool) -> bool {
+        let is_emptied = self.list.only_own().is_some_and(|(own, _)| own.len() == 0);
+        if is_emptied {
+            self.give_only_own(pool);
+        }
+        is_emptied
     }
 
     /// Lets `f` append to a vector with room for `at_least` more bytes (at most `READ_BLOCK`): the end of

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
 use super::BufferEvent;
-use super::buffers::{Side, forget_bare};
+use super::buffers::Side;
 use super::inner::Inner;
 use super::state::State;
 use crate::buffer::Buffer;
@@ -75,16 +75,15 @@ impl DerefMut for BufferGuard {
 impl Drop for BufferGuard {
     #[inline]
     fn drop(&mut self) {
-        // Nothing is left there that would have to be dropped once more.
-        let mut buffer = mem::take(&mut *self.buffer);
         if self.side == Side::Input
-            && buffer.is_empty()
             && self.inner.rests_without(Side::Input)
-            && buffer.give_only_own(self.inner.handle.pool())
+            && self.buffer.give_emptied(self.inner.handle.pool())
         {
             // All was taken in the stream's own step, which sees to the rest.
-            return forget_bare(buffer);
+            return;
         }
+        // Nothing is left there that would have to be dropped once more.
+        let buffer = mem::take(&mut *self.buffer);
         self.put_back(buffer);
     }
 }

@@ -212,6 +212,13 @@ impl LoopHandle {
     }
 
     /// [`elapsed`](Self::elapsed) in nanoseconds, for who counts in those; they last for 584 years.
+    ///
+    /// ```
+    /// # let base = event_core::EventBase::new()?;
+    /// let before = base.elapsed_nanos();
+    /// assert!(u128::from(before) <= base.elapsed().as_nanos());
+    /// # Ok::<(), event_core::Error>(())
+    /// ```
     #[inline]
     pub fn elapsed_nanos(&self) -> u64 {
         self.cached_now().as_nanos()
