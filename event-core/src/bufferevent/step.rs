@@ -436,10 +436,7 @@ impl Inner {
 
     /// A callback has returned: what was due of an fd that it has replaced is void, and what it wrote is sent.
     fn called(self: &Rc<Self>, due: &mut Due) {
-        if self.has(State::REPLACED) {
-            self.set(State::REPLACED, false);
-            *due -= Due::OF_FD;
-        }
+        self.forget_replaced(due);
         let sent = self.drain_out();
         if !self.has(State::UNATTENDED) {
             *due |= sent;
@@ -447,7 +444,31 @@ impl Inner {
         }
         self.set(State::UNATTENDED, false);
         if sent != Due::WRITE || !self.is_flushed() {
-            *due |= sent | Due::WRITE;
+            *due |= sent;
+            self.attend(sent, due);
+        }
+    }
+
+    /// Tells at once of output that was left unattended and did not leave, unless something else is to be told of it. What
+    /// the kernel has just refused is not offered again.
+    #[cold]
+    fn attend(self: &Rc<Self>, sent: Due, due: &mut Due) {
+        if !sent.is_empty() || !self.has_output() || self.is_freed() {
+            return;
+        }
+        self.call_write();
+        self.set(State::UNATTENDED, false);
+        self.forget_replaced(due);
+        if !self.has(State::BLOCKED) {
+            *due |= self.drain_out();
+        }
+    }
+
+    #[inline]
+    fn forget_replaced(&self, due: &mut Due) {
+        if self.has(State::REPLACED) {
+            self.set(State::REPLACED, false);
+            *due -= Due::OF_FD;
         }
     }
 
