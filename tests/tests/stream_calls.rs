@@ -9,7 +9,8 @@ use std::rc::Rc;
 
 use event_core::testing::{Call, Faults};
 use event_core::{
-    BufferEvent, Callbacks, Direction, Error, EventBase, EventId, Listener, LoopEnd, LoopFlags, Ready, StreamEvent,
+    BufferEvent, Callbacks, Direction, Error, EventBase, EventId, Listener, LoopEnd, LoopFlags, Ready,
+    StreamEvent,
 };
 use tests::streams::{Block, Recorder, Seen, on_release, words};
 use tests::{Log, Peer, each_backend, each_seed, must_panic, quiet_panic};

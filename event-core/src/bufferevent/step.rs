@@ -325,10 +325,7 @@ impl Inner {
 
     #[cold]
     fn sent_less(&self, mut output: Buffer, sent: io::Result<usize>) -> Due {
-        let sent = sent.map(|n| {
-            output.drain_to_pool(n, self.handle.pool());
-            n
-        });
+        output.drain_to_pool(*sent.as_ref().unwrap_or(&0), self.handle.pool());
         self.put(Side::Output, output);
         match sent {
             Ok(n) => {
