@@ -23,6 +23,11 @@ impl DateCache {
         DateCache { line: date_line(UNIX_EPOCH), until: Duration::ZERO }
     }
 
+    /// The loop time up to which the last line holds.
+    pub(crate) fn until(&self) -> Duration {
+        self.until
+    }
+
     /// The field line at loop time `now`; `wall` is asked only when the second has passed, so the wall clock costs nothing
     /// per request, and a clock that was set is noticed within a second.
     pub(crate) fn at(&mut self, now: Duration, wall: impl FnOnce() -> SystemTime) -> &DateLine {

@@ -1,5 +1,7 @@
 //! Writes heads, chunk frames and error pages; nothing here allocates beyond the output.
 
+use std::time::Duration;
+
 use crate::date::DateLine;
 use crate::error::{Caller, Error};
 use crate::framing::{self, Asked, Connection};
@@ -175,6 +177,77 @@ pub(crate) fn reply_head(
     }
     out.extend_from_slice(b"\r\n");
     Ok(Delivery { mode, close })
+}
+
+/// The short way of [`reply_head`] and a body: what the plain answers of a server have in common from one to the next,
+/// which is all but the length and the body.
+#[derive(Debug, Default)]
+pub(crate) struct PlainHeads {
+    status: u16,
+    reason: String,
+    has_reason: bool,
+    /// Up to the digits of the length.
+    start: Vec<u8>,
+    /// From behind them to the empty line.
+    end: Vec<u8>,
+    /// The loop time up to which this holds, in nanoseconds.
+    until: u64,
+}
+
+impl PlainHeads {
+    /// Whether an answer may be plain at all: it has a body and the fields of the server only, and ends nothing.
+    #[inline]
+    pub(crate) fn are_for(to: ReplyTo, head: &ReplyHead<'_>, body: &[u8]) -> bool {
+        to == ReplyTo { asked: Asked::Other, version: Version::Http11, close: false }
+            && head.headers.fields.is_empty()
+            && !body.is_empty()
+    }
+
+    /// Whether they are those of that head, at loop time `now`, in nanoseconds.
+    #[inline]
+    pub(crate) fn are_of(&self, head: &ReplyHead<'_>, now: u64) -> bool {
+        now < self.until
+            && head.status == self.status
+            && match head.reason {
+                Some(reason) => self.has_reason && reason == self.reason,
+                None => !self.has_reason,
+            }
+    }
+
+    /// Makes them those of that head, with a date that holds up to `until`; false if that is not plain.
+    pub(crate) fn fill(&mut self, head: &ReplyHead<'_>, automatic: Automatic<'_>, until: Duration) -> bool {
+        let ReplyHead { status, reason, .. } = *head;
+        self.until = 0;
+        let is_plain = (200..=999).contains(&status)
+            && !matches!(status, 204 | 205 | 304)
+            && reason.is_none_or(|reason| token::is_field_text(reason.as_bytes()));
+        let (true, Some(content_type)) = (is_plain, automatic.content_type) else { return false };
+        self.status = status;
+        self.has_reason = reason.is_some();
+        self.reason.clear();
+        self.reason.push_str(reason.unwrap_or_default());
+        self.start.clear();
+        push_status_line(&mut self.start, status, reason);
+        self.start.extend_from_slice(automatic.date);
+        self.start.extend_from_slice(b"Content-Length: ");
+        self.end.clear();
+        self.end.extend_from_slice(b"\r\n");
+        content_type.fields.first().iter().for_each(|&&field| content_type.push_line(field, &mut self.end));
+        self.end.extend_from_slice(b"\r\n");
+        self.until = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
+        true
+    }
+
+    /// Appends an answer.
+    #[inline]
+    pub(crate) fn write(&self, out: &mut Vec<u8>, body: &[u8]) {
+        out.reserve(self.start.len() + self.end.len() + body.len() + 20);
+        out.extend_from_slice(&self.start);
+        // One by one: few digits are written sooner than a copy of unknown length is begun.
+        decimal_digits(&mut [0; 20], body.len() as u64).iter().for_each(|&digit| out.push(digit));
+        out.extend_from_slice(&self.end);
+        out.extend_from_slice(body);
+    }
 }
 
 /// Appends an interim answer of 100 to 199.
@@ -402,6 +475,54 @@ mod tests {
         close: bool,
     ) {
         assert_eq!(reply(to, status, fields, payload), (text.to_string(), Delivery { mode, close }));
+    }
+
+    #[test]
+    fn the_short_way_writes_what_the_long_way_writes() {
+        let content_type = headers(&[("Content-Type", DEFAULT_CONTENT_TYPE)]);
+        let mut short_ways = 0;
+        let mut heads = PlainHeads::default();
+        for status in (100..=600).chain([999]) {
+            for (reason, fields, to, length, has_type) in [
+                (None, &[][..], GET, 1, true),
+                (Some("Reason"), &[], GET, 10, true),
+                (Some(""), &[], GET, 2_047, true),
+                (Some("a\r\nX: y"), &[], GET, 5, true),
+                (None, &[("X-A", "1")], GET, 5, true),
+                (None, &[], GET, 0, true),
+                (None, &[], GET, 5, false),
+                (None, &[], HEAD, 5, true),
+                (None, &[], HTTP10, 5, true),
+                (None, &[], ReplyTo { close: true, ..GET }, 5, true),
+                (None, &[], ReplyTo { asked: Asked::Connect, ..GET }, 5, true),
+            ] {
+                let (fields, body) = (headers(fields), vec![b'b'; length]);
+                let head = ReplyHead { status, reason, headers: &fields };
+                let automatic = Automatic { date: DATE, content_type: has_type.then_some(&content_type) };
+                let mut short = b"before".to_vec();
+                let (now, until) = (1_000_000_000, Duration::from_secs(2));
+                if !PlainHeads::are_for(to, &head, &body) || !heads.fill(&head, automatic, until) {
+                    continue;
+                }
+                assert!(heads.are_of(&head, now) && !heads.are_of(&head, now * 2));
+                for other in [
+                    ReplyHead { status: status - 1, ..head },
+                    ReplyHead { reason: Some("Other"), ..head },
+                    ReplyHead { reason: if reason.is_some() { None } else { Some("") }, ..head },
+                ] {
+                    assert!(!heads.are_of(&other, now));
+                }
+                heads.write(&mut short, &body);
+                short_ways += 1;
+                let mut long = b"before".to_vec();
+                let payload = Payload::Whole(length as u64);
+                let delivery = reply_head(&mut long, to, &head, payload, automatic).unwrap();
+                assert_eq!(delivery, Delivery { mode: Mode::Length(length as u64), close: false });
+                long.extend_from_slice(&body);
+                assert_eq!(short, long);
+            }
+        }
+        assert_eq!(short_ways, 3 * (402 - 3));
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub(crate) struct Meaning {
 ///
 /// Checks come in this order: framing, Host, method-specific rules, Expect. Whether the method is allowed is asked
 /// afterwards by the connection.
+#[inline]
 pub(crate) fn understand(head: &mut RequestHead) -> Result<Meaning, Peer> {
     let facts = Facts::collect(&head.headers);
     let body = request_body(head.version, &facts)?;
@@ -59,8 +60,51 @@ pub(crate) fn understand(head: &mut RequestHead) -> Result<Meaning, Peer> {
     })
 }
 
+/// What a field has to do with framing, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bearing {
+    Host,
+    None,
+    Other,
+}
+
+/// What [`Facts::collect`] would look at.
+#[inline]
+pub(crate) fn bearing(name: &[u8]) -> Bearing {
+    let other = match name.len() {
+        4 if token::is_name(name, b"host") => return Bearing::Host,
+        6 => token::is_name(name, b"expect"),
+        7 => token::is_name(name, b"upgrade"),
+        10 => token::is_name(name, b"connection"),
+        14 => token::is_name(name, b"content-length"),
+        17 => token::is_name(name, b"transfer-encoding"),
+        _ => false,
+    };
+    if other { Bearing::Other } else { Bearing::None }
+}
+
+/// As [`understand`] for a request of HTTP/1.1, other than CONNECT, of which one field is `host` and no other bears on
+/// framing.
+#[inline]
+pub(crate) fn understand_plain(head: &mut RequestHead, host: Span) -> Result<Meaning, Peer> {
+    let value = host.slice(&head.headers.bytes);
+    // Nearly always the one that was good before.
+    if value != head.known_host && !value.is_empty() {
+        if !parse::is_valid_authority(value) {
+            return Err(Peer::HostInvalid);
+        }
+        head.known_host.clear();
+        if value.len() <= RequestHead::MAX_KNOWN_HOST {
+            head.known_host.extend_from_slice(value);
+        }
+    }
+    head.host.get_or_insert(host);
+    Ok(Meaning { body: BodyLength::None, close: false, expect_continue: false, upgrade: false })
+}
+
 /// The length of a request body, by the rules of RFC 9112 section 6.3 in their order. Rules 1 and 2 are about
 /// responses only.
+#[inline]
 fn request_body(version: Version, facts: &Facts) -> Result<BodyLength, Peer> {
     if facts.codings.present {
         // Section 6.1: an HTTP/1.0 recipient on the way may have passed the field on without understanding it.
@@ -85,6 +129,7 @@ fn request_body(version: Version, facts: &Facts) -> Result<BodyLength, Peer> {
 }
 
 /// Requires one valid Host in HTTP/1.1 (RFC 9112 section 3.2) and takes it, unless the target names the authority.
+#[inline]
 fn settle_host(head: &mut RequestHead, facts: &Facts) -> Result<(), Peer> {
     match facts.hosts {
         0 if head.version == Version::Http11 => return Err(Peer::HostMissing),
@@ -130,6 +175,7 @@ enum Length {
 }
 
 impl Facts {
+    #[inline]
     fn collect(headers: &Headers) -> Facts {
         let mut facts = Facts::default();
         for field in &headers.fields {

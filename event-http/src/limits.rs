@@ -76,6 +76,19 @@ pub struct Limits {
     pub max_linger_bytes: Option<u64>,
 }
 
+impl Limits {
+    /// Whether what is sent has to be read before an idle connection closes: then there is no other deadline to set once it
+    /// is.
+    #[inline]
+    pub(crate) fn answer_is_first(&self) -> bool {
+        match (self.answer_timeout, self.idle_timeout) {
+            (Some(answer), Some(idle)) => answer <= idle,
+            (Some(_), None) => true,
+            (None, _) => false,
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Limits {
         Limits {

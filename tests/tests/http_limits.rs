@@ -3,6 +3,8 @@
 // Everything here is part of a test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use event_core::{BufferEvent, LoopEnd};
@@ -46,6 +48,81 @@ fn an_idle_connection_is_closed_in_silence() {
         }
         client.forget();
         ends_after(web, &client, Duration::from_secs(75), "");
+    });
+}
+
+#[test]
+fn an_idle_connection_is_closed_by_the_rules_under_which_it_was_last_answered() {
+    let idle = |seconds| Limits { idle_timeout: Some(Duration::from_secs(seconds)), ..Limits::default() };
+    let brisk = |seconds| Limits { answer_timeout: Some(Duration::from_secs(1)), ..idle(seconds) };
+    each_simulated_web(|web| {
+        web.page();
+        for (before, after, time) in [
+            (idle(75), idle(10), 10),
+            (idle(75), brisk(10), 10),
+            (brisk(10), idle(75), 75),
+            (brisk(10), brisk(75), 75),
+            (Limits { idle_timeout: None, ..brisk(1) }, brisk(10), 10),
+            (Limits { answer_timeout: None, ..idle(10) }, Limits { answer_timeout: None, ..idle(20) }, 20),
+        ] {
+            web.server.set_limits(before);
+            let client = web.client();
+            for _ in 0..3 {
+                assert!(web.ask(&client, GET, 1).ends_with(PAGE));
+                web.pass(&client, Duration::from_secs(3));
+                client.forget();
+            }
+            web.server.set_limits(after);
+            assert!(web.ask(&client, GET, 1).ends_with(PAGE));
+            client.forget();
+            ends_after(web, &client, Duration::from_secs(time), "");
+            web.until_connections(0);
+        }
+    });
+}
+
+#[test]
+fn a_connection_whose_last_request_answers_an_earlier_one_still_becomes_idle() {
+    each_simulated_web(|web| {
+        let kept = Rc::new(RefCell::new(Vec::<Request>::new()));
+        web.server.set_gencb(move |req: Request| {
+            kept.borrow_mut().push(req);
+            if kept.borrow().len() == 2 {
+                for req in kept.take() {
+                    req.send_reply(200, None, PAGE).unwrap();
+                }
+            }
+        });
+        let client = web.client();
+        client.write(GET);
+        web.pass(&client, Duration::from_secs(100));
+        assert_eq!((client.text(), client.is_ended()), (String::new(), false), "it waits for the program");
+        web.ask(&client, GET, 2);
+        client.forget();
+        ends_after(web, &client, Duration::from_secs(75), "");
+    });
+}
+
+#[test]
+fn small_answers_that_are_not_read_have_sixty_seconds_after_the_last_progress() {
+    each_simulated_web(|web| {
+        web.server.set_gencb(|req: Request| req.send_reply(200, None, "x".repeat(2_000)));
+        let client = web.client();
+        for _ in 0..3 {
+            web.ask(&client, GET, 1);
+            web.pass(&client, Duration::from_secs(20));
+            client.forget();
+        }
+        // One by one, more than the wire takes and less than `room`.
+        for _ in 0..300 {
+            client.write(GET);
+            web.bed.settle(&mut web.base);
+        }
+        web.bed.pass(&mut web.base, ms(59_990));
+        assert_eq!(web.server.connection_count(), 1);
+        web.bed.pass(&mut web.base, ms(10));
+        web.bed.settle(&mut web.base);
+        assert_eq!(web.server.connection_count(), 0);
     });
 }
 

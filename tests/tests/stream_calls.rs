@@ -9,7 +9,8 @@ use std::rc::Rc;
 
 use event_core::testing::{Call, Faults};
 use event_core::{
-    BufferEvent, Direction, Error, EventBase, EventId, Listener, LoopEnd, LoopFlags, Ready, StreamEvent,
+    BufferEvent, Callbacks, Direction, Error, EventBase, EventId, Listener, LoopEnd, LoopFlags, Ready,
+    StreamEvent,
 };
 use tests::streams::{Block, Recorder, Seen, on_release, words};
 use tests::{Log, Peer, each_backend, each_seed, must_panic, quiet_panic};
@@ -465,5 +466,59 @@ fn a_panic_of_released_memory_in_a_flush_at_once_leaves_the_stream_as_it_should_
         bed.settle(&mut base);
         let got = peer.read().0;
         assert!(got.ends_with(b"after") && got.len() == 2005, "{}", got.len());
+    });
+}
+
+/// Writes an answer to whatever comes and leaves it unattended.
+struct Careless {
+    seen: Seen,
+    answer: usize,
+}
+
+impl Callbacks for Careless {
+    fn on_read(&mut self, bev: &BufferEvent) {
+        let asked = bev.read_buffer().len();
+        self.seen.push(format!("read {asked}"));
+        bev.write(vec![b'x'; self.answer]).unwrap();
+        bev.leave_unattended();
+    }
+
+    fn on_write(&mut self, bev: &BufferEvent) {
+        self.seen.push(if bev.pending_output() > 0 { "more to send" } else { "all sent" });
+    }
+}
+
+#[test]
+fn output_that_is_left_unattended_is_told_of_only_if_it_does_not_leave_at_once() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (stream, peer) = bed.stream(&base);
+        let seen = Seen::new();
+        stream.set_callbacks(Careless { seen: seen.clone(), answer: 100 });
+        stream.enable(Direction::READ).unwrap();
+        for _ in 0..2 {
+            peer.write_all(b"?");
+            bed.run_until(&mut base, || !seen.is_empty());
+            bed.settle(&mut base);
+            assert_eq!((seen.take(), peer.read().0.len()), (vec!["read 1".to_string()], 100));
+        }
+        // Outside of its callbacks nothing is left out.
+        stream.leave_unattended();
+        stream.write("by itself").unwrap();
+        bed.run_until(&mut base, || !seen.is_empty());
+        assert_eq!(seen.take(), ["all sent"]);
+        peer.read();
+
+        stream.set_callbacks(Careless { seen: seen.clone(), answer: 4 << 20 });
+        peer.write_all(b"?");
+        bed.run_until(&mut base, || seen.len() >= 2);
+        assert_eq!(seen.all()[..2], ["read 1", "more to send"]);
+        let mut got = 0;
+        bed.run_until(&mut base, || {
+            got += peer.read().0.len();
+            got == 4 << 20
+        });
+        bed.settle(&mut base);
+        assert_eq!(seen.take(), ["read 1", "more to send", "all sent"]);
     });
 }

@@ -129,6 +129,13 @@ impl Own {
         self.start = 0;
     }
 
+    /// Takes the memory out with its bytes.
+    #[inline]
+    pub(super) fn take_mem(&mut self) -> Vec<u8> {
+        self.start = 0;
+        std::mem::take(&mut self.mem)
+    }
+
     pub(super) fn into_mem(self) -> Vec<u8> {
         self.mem
     }

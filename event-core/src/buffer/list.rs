@@ -120,6 +120,16 @@ impl List {
         }
     }
 
+    /// Takes the memory of the only chunk, if it is the buffer's own.
+    #[inline]
+    pub(super) fn take_only_mem(&mut self) -> Option<Vec<u8>> {
+        let Repr::One(Chunk::Own { own, .. }) = &mut self.repr else { return None };
+        let mem = own.take_mem();
+        // Nothing that would have to be dropped is left in it, and this is done for each request.
+        mem::forget(mem::take(&mut self.repr));
+        Some(mem)
+    }
+
     /// Sets the first chunk of a bare list.
     #[inline]
     pub(super) fn set(&mut self, chunk: Chunk) {

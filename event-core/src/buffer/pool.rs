@@ -1,6 +1,6 @@
 //! Blocks of memory that a loop lends to its buffers and takes back, so that a warm exchange allocates none.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 /// Capacity of a block to read into. Reading 64 KiB at once is where more per system call stops to pay, and
 /// the block goes back after the callback, so one loop needs about one.
@@ -8,6 +8,10 @@ pub(crate) const READ_BLOCK: usize = 64 * 1024;
 
 /// Capacity of a block to encode small answers into: a page holds any usual head and a short body.
 pub(crate) const WRITE_BLOCK: usize = 4 * 1024;
+
+/// A block is as large as this at most: the allocator may have given more than was asked for.
+const READ_BLOCK_END: usize = 2 * READ_BLOCK;
+const WRITE_BLOCK_END: usize = 2 * WRITE_BLOCK;
 
 /// Read blocks kept: one in use at a time, and a few that come back late from output that had to wait (256
 /// KiB).
@@ -20,8 +24,52 @@ const KEEP_WRITE: usize = 64;
 /// The recycled blocks of one loop. No borrow outlives a call, and no call runs code of the user.
 #[derive(Default)]
 pub(crate) struct Pool {
-    reads: RefCell<Vec<Vec<u8>>>,
-    writes: RefCell<Vec<Vec<u8>>>,
+    reads: Shelf,
+    writes: Shelf,
+}
+
+/// Blocks of one size.
+#[derive(Default)]
+struct Shelf {
+    /// The one that came back last, or none: without capacity. One loop mostly has one of a kind in use at a time.
+    hot: Cell<Vec<u8>>,
+    others: RefCell<Vec<Vec<u8>>>,
+}
+
+impl Shelf {
+    #[inline]
+    fn take(&self, size: usize) -> Vec<u8> {
+        let hot = self.hot.take();
+        if hot.capacity() > 0 { hot } else { self.take_other(size) }
+    }
+
+    fn take_other(&self, size: usize) -> Vec<u8> {
+        let kept = self.others.borrow_mut().pop();
+        kept.unwrap_or_else(|| Vec::with_capacity(size))
+    }
+
+    #[inline]
+    fn give(&self, block: Vec<u8>, keep: usize) {
+        let old = self.hot.replace(block);
+        if old.capacity() > 0 {
+            self.give_other(old, keep);
+        }
+    }
+
+    fn give_other(&self, block: Vec<u8>, keep: usize) {
+        let mut others = self.others.borrow_mut();
+        if others.len() + 1 < keep {
+            others.push(block);
+        }
+    }
+
+    #[cfg(test)]
+    fn held(&self) -> usize {
+        let hot = self.hot.take();
+        let held = hot.capacity();
+        self.hot.set(hot);
+        held + self.others.borrow().iter().map(Vec::capacity).sum::<usize>()
+    }
 }
 
 impl Pool {
@@ -30,15 +78,15 @@ impl Pool {
     }
 
     /// An empty block of at least `READ_BLOCK` bytes.
+    #[inline]
     pub(crate) fn take_read(&self) -> Vec<u8> {
-        let kept = self.reads.borrow_mut().pop();
-        kept.unwrap_or_else(|| Vec::with_capacity(READ_BLOCK))
+        self.reads.take(READ_BLOCK)
     }
 
     /// An empty block of at least `WRITE_BLOCK` bytes.
+    #[inline]
     pub(crate) fn take_write(&self) -> Vec<u8> {
-        let kept = self.writes.borrow_mut().pop();
-        kept.unwrap_or_else(|| Vec::with_capacity(WRITE_BLOCK))
+        self.writes.take(WRITE_BLOCK)
     }
 
     /// The smaller of the two kinds that has room for `at_least` bytes, the larger if neither has.
@@ -48,27 +96,20 @@ impl Pool {
     }
 
     /// Takes a block back and forgets its bytes. A block of another size, or one too many, is freed.
+    #[inline]
     pub(crate) fn give(&self, mut block: Vec<u8>) {
-        let capacity = block.capacity();
-        let (list, keep) = if (READ_BLOCK..2 * READ_BLOCK).contains(&capacity) {
-            (&self.reads, KEEP_READ)
-        } else if (WRITE_BLOCK..2 * WRITE_BLOCK).contains(&capacity) {
-            (&self.writes, KEEP_WRITE)
-        } else {
-            return;
-        };
         block.clear();
-        let mut list = list.borrow_mut();
-        if list.len() < keep {
-            list.push(block);
+        match block.capacity() {
+            READ_BLOCK..READ_BLOCK_END => self.reads.give(block, KEEP_READ),
+            WRITE_BLOCK..WRITE_BLOCK_END => self.writes.give(block, KEEP_WRITE),
+            _ => {}
         }
     }
 
     /// Bytes of memory that lie in the pool now.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
-        let sum = |list: &RefCell<Vec<Vec<u8>>>| list.borrow().iter().map(Vec::capacity).sum::<usize>();
-        sum(&self.reads) + sum(&self.writes)
+        self.reads.held() + self.writes.held()
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a stream needs of its buffers: reading into blocks of the loop's pool and giving them back.
 
 use super::chunk::{Chunk, MIN_CHUNK, Own};
+use super::list::List;
 use super::{Buffer, Pool, READ_BLOCK, WRITE_BLOCK};
 
 impl Buffer {
@@ -8,6 +9,36 @@ impl Buffer {
     #[inline]
     pub(crate) fn is_bare(&self) -> bool {
         self.list.is_bare()
+    }
+
+    /// A buffer of one block of the pool, which is not empty.
+    #[inline]
+    pub(crate) fn of_block(block: Vec<u8>) -> Buffer {
+        Buffer { list: List::one(Chunk::Own { own: Own::new(block), pooled: true }) }
+    }
+
+    /// All bytes, if they lie in one piece of the buffer's own memory: letting go of that runs no code of anybody's.
+    #[inline]
+    pub(crate) fn only_own(&mut self) -> Option<&[u8]> {
+        self.list.only_own().map(|(own, _)| own.bytes())
+    }
+
+    /// Gives that piece to the pool, bytes and all.
+    #[inline]
+    pub(crate) fn give_only_own(&mut self, pool: &Pool) {
+        if let Some(mem) = self.list.take_only_mem() {
+            pool.give(mem);
+        }
+    }
+
+    /// Gives that piece to the pool if it has no bytes left, so that no memory is left; false if there is none like that.
+    #[inline]
+    pub(crate) fn give_emptied(&mut self, pool: &Pool) -> bool {
+        let is_emptied = self.list.only_own().is_some_and(|(own, _)| own.len() == 0);
+        if is_emptied {
+            self.give_only_own(pool);
+        }
+        is_emptied
     }
 
     /// Lets `f` append to a vector with room for `at_least` more bytes (at most `READ_BLOCK`): the end of

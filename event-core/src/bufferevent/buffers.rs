@@ -68,6 +68,21 @@ impl Inner {
         self.has(State::HAS_OUTPUT)
     }
 
+    /// Whether a buffer lies in its place, if only an empty one with memory.
+    #[inline]
+    pub(super) fn lies(&self, side: Side) -> bool {
+        let (_, first, second) = side.bits();
+        self.has(first | second)
+    }
+
+    /// Whether nothing is to be seen to when a buffer comes back that is empty now: nothing lies in its place, nobody counts
+    /// changes, and the step that runs sees to the rest.
+    #[inline]
+    pub(super) fn rests_without(&self, side: Side) -> bool {
+        let (_, first, second) = side.bits();
+        self.has(State::IN_STEP) && !self.has(first | second | State::COUNTS_CHANGES)
+    }
+
     /// Takes a buffer out of its place.
     #[inline]
     pub(super) fn take(&self, side: Side) -> Buffer {
@@ -77,9 +92,10 @@ impl Inner {
         if state.contains(first) {
             return self.buffers.first.take();
         }
-        if !state.contains(second) {
-            return Buffer::new();
-        }
+        if state.contains(second) { self.take_second() } else { Buffer::new() }
+    }
+
+    fn take_second(&self) -> Buffer {
         let mut boxed = self.buffers.second.take();
         let buffer = boxed.as_mut().map(|buffer| mem::take(&mut **buffer)).unwrap_or_default();
         self.buffers.second.set(boxed);
@@ -105,6 +121,15 @@ impl Inner {
         }
     }
 
+    /// Puts a block of the pool down that is not empty, where neither buffer lies.
+    #[inline]
+    pub(super) fn put_block(&self, side: Side, block: Vec<u8>) {
+        let (held, first, _) = side.bits();
+        debug_assert!(!block.is_empty() && !self.lies(Side::Input) && !self.lies(Side::Output));
+        self.state.set(self.state.get() | held | first);
+        lay(&self.buffers.first, Buffer::of_block(block));
+    }
+
     fn put_second(&self, buffer: Buffer) {
         let boxed = match self.buffers.second.take() {
             Some(mut boxed) => {
@@ -120,7 +145,10 @@ impl Inner {
     #[inline]
     pub(super) fn settle_places(&self) {
         if !self.has(State::INPUT_SECOND | State::OUTPUT_SECOND) {
-            self.buffers.second.take();
+            let second = self.buffers.second.take();
+            if second.is_some() {
+                drop(second);
+            }
         }
     }
 }
@@ -129,9 +157,14 @@ impl Inner {
 /// looks at a buffer.
 #[inline]
 fn lay(place: &Cell<Buffer>, buffer: Buffer) {
-    let old = place.replace(buffer);
-    debug_assert!(old.is_bare());
-    mem::forget(old);
+    forget_bare(place.replace(buffer));
+}
+
+/// Lets go of a buffer that is known to have no memory.
+#[inline]
+pub(super) fn forget_bare(buffer: Buffer) {
+    debug_assert!(buffer.is_bare());
+    mem::forget(buffer);
 }
 
 #[cfg(test)]

@@ -54,6 +54,13 @@ impl Inner {
         true
     }
 
+    #[inline]
+    pub(super) fn leave_unattended(&self) {
+        if self.has(State::IN_STEP) && self.has(State::LENT) {
+            self.set(State::UNATTENDED, true);
+        }
+    }
+
     pub(super) fn has_closures(&self) -> bool {
         self.rare(false, |rare| {
             rare.read_cb.is_some()

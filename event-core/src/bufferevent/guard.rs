@@ -1,5 +1,6 @@
 //! Owners of a stream, and of one of its buffers, for a while.
 
+use std::mem::{self, ManuallyDrop};
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
@@ -34,7 +35,8 @@ impl Drop for Scoped {
 #[derive(Debug)]
 pub struct BufferGuard {
     inner: Rc<Inner>,
-    buffer: Buffer,
+    /// Dropped by our own `Drop`: of an empty one there is nothing to drop.
+    buffer: ManuallyDrop<Buffer>,
     side: Side,
     before: usize,
     /// Whether this is who took the output out of its cell.
@@ -42,10 +44,17 @@ pub struct BufferGuard {
 }
 
 impl BufferGuard {
+    #[inline]
     pub(super) fn take(inner: &Rc<Inner>, side: Side) -> BufferGuard {
         let first = inner.take_out(side);
         let buffer = inner.take(side);
-        BufferGuard { inner: inner.clone(), before: buffer.len(), buffer, side, first }
+        BufferGuard {
+            inner: inner.clone(),
+            before: buffer.len(),
+            buffer: ManuallyDrop::new(buffer),
+            side,
+            first,
+        }
     }
 }
 
@@ -64,11 +73,26 @@ impl DerefMut for BufferGuard {
 }
 
 impl Drop for BufferGuard {
+    #[inline]
     fn drop(&mut self) {
-        let buffer = std::mem::take(&mut self.buffer);
+        if self.side == Side::Input
+            && self.inner.rests_without(Side::Input)
+            && self.buffer.give_emptied(self.inner.handle.pool())
+        {
+            // All was taken in the stream's own step, which sees to the rest.
+            return;
+        }
+        // Nothing is left there that would have to be dropped once more.
+        let buffer = mem::take(&mut *self.buffer);
+        self.put_back(buffer);
+    }
+}
+
+impl BufferGuard {
+    fn put_back(&mut self, mut buffer: Buffer) {
         let after = buffer.len();
         let grown = self.before == 0 && after > 0;
-        self.inner.put_back(self.side, buffer);
+        self.inner.put_back(self.side, &mut buffer);
         if self.first {
             self.inner.set(State::OUTPUT_OUT, false);
         }

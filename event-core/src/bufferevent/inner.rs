@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use std::rc::Rc;
 
 use super::buffers::{Buffers, Side};
-use super::rare::{Cause, Rare};
+use super::rare::{Cause, DEFAULT_ROOM, Rare};
 use super::state::{Due, State};
 use super::step::InStep;
 use super::{Callbacks, Direction, StreamEvent};
@@ -20,6 +20,15 @@ use crate::sys::FdKind;
 
 /// The id of a stream that the loop does not know yet.
 const UNSTARTED: EventId = EventId(Key { index: u32::MAX, generation: u32::MAX });
+
+/// With any of these, more than the output itself changes with the output.
+const WATCHED_OUTPUT: State = State::RARE
+    .union(State::NO_ROOM)
+    .union(State::OVERFULL)
+    .union(State::FREED)
+    .union(State::PAIR)
+    .union(State::OUTPUT_FIRST)
+    .union(State::OUTPUT_SECOND);
 
 pub(crate) struct Inner {
     pub(super) handle: LoopHandle,
@@ -41,6 +50,24 @@ pub(crate) struct Inner {
 // An idle stream is one of these, 136 bytes with the two reference counts, and its slot.
 const _: () = assert!(size_of::<Inner>() <= 120);
 
+/// Marks the output as out of its place, as it is while somebody appends to it.
+struct OutputOut<'a>(&'a Inner);
+
+impl<'a> OutputOut<'a> {
+    #[inline]
+    fn enter(inner: &'a Inner) -> OutputOut<'a> {
+        inner.set(State::OUTPUT_OUT, true);
+        OutputOut(inner)
+    }
+}
+
+impl Drop for OutputOut<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.set(State::OUTPUT_OUT, false);
+    }
+}
+
 impl Inner {
     pub(super) fn new(handle: LoopHandle, fd: RawFd, state: State) -> Inner {
         Inner {
@@ -61,16 +88,19 @@ impl Inner {
 
     // Small views.
 
+    #[inline]
     pub(super) fn has(&self, state: State) -> bool {
         self.state.get().intersects(state)
     }
 
+    #[inline]
     pub(super) fn set(&self, state: State, on: bool) {
         let mut all = self.state.get();
         all.set(state, on);
         self.state.set(all);
     }
 
+    #[inline]
     pub(super) fn is_freed(&self) -> bool {
         self.has(State::FREED)
     }
@@ -123,6 +153,7 @@ impl Inner {
         self.rare(None, |rare| rare.cause.clone()).map(Cause::error)
     }
 
+    #[inline]
     pub(super) fn wants_read(&self) -> bool {
         let state = self.state.get();
         state.contains(State::READ_ENABLED)
@@ -136,12 +167,14 @@ impl Inner {
         self.wants_read() && self.room() > 0
     }
 
+    #[inline]
     pub(super) fn may_write(&self) -> bool {
         let state = self.state.get();
         state.contains(State::WRITE_ENABLED)
             && !state.intersects(State::CONNECTING | State::DETACHED | State::FREED)
     }
 
+    #[inline]
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.handle.is_gone() {
             Err(Error::LoopGone)
@@ -172,10 +205,21 @@ impl Inner {
             drop(slot);
             return Err(error);
         }
+        self.rearm();
         if !self.due.get().is_empty() {
             self.handle.activate_internal(id);
         }
         Ok(())
+    }
+
+    /// Whether the stream waits for input with nothing else under way, and the loop knows: nothing of what the end of a
+    /// step sees to is to be done.
+    #[inline]
+    pub(super) fn is_resting(&self) -> bool {
+        const ASIDE: State = State::OWNS_FD.union(State::PINNED).union(State::LENT);
+        const RESTING: State =
+            State::READ_ENABLED.union(State::WRITE_ENABLED).union(State::REGISTERED).union(State::HELD);
+        self.state.get() - ASIDE == RESTING && self.watched.get() == What::READ
     }
 
     pub(super) fn enable(self: &Rc<Self>, direction: Direction) -> Result<(), Error> {
@@ -222,6 +266,7 @@ impl Inner {
         self.update();
     }
 
+    #[inline]
     pub(super) fn enabled(&self) -> Direction {
         let mut enabled = Direction::empty();
         enabled.set(Direction::READ, self.has(State::READ_ENABLED));
@@ -238,17 +283,42 @@ impl Inner {
             self.touch_write();
         }
         append(&mut output);
+        // In a step that sends it there is nothing to see to but bounds, unless something came meanwhile.
+        let is_plain = output.len() <= DEFAULT_ROOM && !self.has(WATCHED_OUTPUT) && self.has(State::IN_STEP);
         drop(output);
+        if is_plain {
+            return Ok(());
+        }
         self.output_changed();
         if self.has(State::OVERFULL) && !self.is_freed() { Err(Error::OutputFull) } else { Ok(()) }
     }
 
+    #[inline]
     pub(super) fn write_with(
         self: &Rc<Self>,
         room: usize,
         f: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), Error> {
-        self.write(|output| output.with_tail(room, self.handle.pool(), f))
+        if !self.has(State::IN_STEP) || self.has(WATCHED_OUTPUT | State::OUTPUT_OUT | State::INPUT_FIRST) {
+            return self.write(|output| output.with_tail(room, self.handle.pool(), f));
+        }
+        self.check()?;
+        let mut block = self.handle.pool().take(room);
+        let out = OutputOut::enter(self);
+        f(&mut block);
+        drop(out);
+        self.touch_write();
+        // `f` is the caller's, and may have done anything meanwhile.
+        let is_plain = !self.has(WATCHED_OUTPUT | State::INPUT_FIRST) && self.has(State::IN_STEP);
+        if is_plain && !block.is_empty() && block.len() <= DEFAULT_ROOM {
+            self.put_block(Side::Output, block);
+            return Ok(());
+        }
+        let mut output = Buffer::of_block(block);
+        self.put_back(Side::Output, &mut output);
+        drop(output);
+        self.output_changed();
+        if self.has(State::OVERFULL) && !self.is_freed() { Err(Error::OutputFull) } else { Ok(()) }
     }
 
     /// The output may have grown: it is sent at the end of the stream's own step, or with the flush list.
@@ -321,6 +391,7 @@ impl Inner {
         self.update();
     }
 
+    #[inline]
     pub(super) fn set_held(&self, held: bool) {
         self.set(State::PINNED, held);
         // Reading holds the loop as a rule, and a step ends with an update of its own.
@@ -470,7 +541,10 @@ impl Inner {
             self.set(State::HELD, held);
             self.handle.set_held(id, held);
         }
-        self.rearm();
+        // Of other streams nothing but `set_deadline`, `start` and the timer itself moves the deadline.
+        if self.has(State::RARE) {
+            self.rearm();
+        }
         Ok(())
     }
 }

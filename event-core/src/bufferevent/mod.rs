@@ -315,6 +315,7 @@ impl BufferEvent {
 
     /// Which directions are enabled.
     #[doc(alias = "bufferevent_get_enabled")]
+    #[inline]
     pub fn enabled(&self) -> Direction {
         self.inner.enabled()
     }
@@ -343,8 +344,17 @@ impl BufferEvent {
     ///
     /// # Errors
     /// As [`write`](Self::write).
+    #[inline]
     pub fn write_with(&self, room: usize, f: impl FnOnce(&mut Vec<u8>)) -> Result<(), Error> {
         self.inner.write_with(room, f)
+    }
+
+    /// Leaves out the write callback for what the stream's own callback that runs has written, if all of it is sent when that
+    /// returns: for an owner that has nothing to do then. If some is left the write callback comes at once, with that still
+    /// in the output, and again as ever. Does nothing outside of the stream's callbacks.
+    #[inline]
+    pub fn leave_unattended(&self) {
+        self.inner.leave_unattended();
     }
 
     /// Takes the whole input.
@@ -362,6 +372,7 @@ impl BufferEvent {
     /// The input. The guard owns it until it is dropped: nothing is borrowed, and it may be used at any time, in every
     /// callback and outside the loop. Draining it below the high mark lets reading go on.
     #[doc(alias = "bufferevent_get_input")]
+    #[inline]
     pub fn input(&self) -> BufferGuard {
         BufferGuard::take(&self.inner, Side::Input)
     }
@@ -373,6 +384,7 @@ impl BufferEvent {
     }
 
     /// Bytes of the output that have not been handed to the kernel.
+    #[inline]
     pub fn pending_output(&self) -> usize {
         self.inner.len(Side::Output)
     }
@@ -392,12 +404,14 @@ impl BufferEvent {
 
     /// Sets a point in time at which `on_deadline` is called, or takes it away. It is reckoned like
     /// [`LoopHandle::elapsed`]. Moving it later costs nothing.
+    #[inline]
     pub fn set_deadline(&self, deadline: Option<Duration>) {
         self.inner.set_deadline(deadline.map_or(Time::NEVER, |deadline| Time::default().after(deadline)));
     }
 
     /// Whether the stream keeps the loop running even if it neither reads nor has anything to send: while its owner
     /// waits for something else. Off at first.
+    #[inline]
     pub fn set_held(&self, held: bool) {
         self.inner.set_held(held);
     }
@@ -449,6 +463,7 @@ impl BufferEvent {
 
     /// When output last got on, reckoned like [`LoopHandle::elapsed`]: bytes were handed to the kernel, or came into an
     /// empty output.
+    #[inline]
     pub fn last_written(&self) -> Duration {
         Duration::from_nanos(self.inner.last_write.get().as_nanos())
     }
@@ -489,6 +504,7 @@ impl BufferEvent {
     }
 
     /// Whether the stream was freed.
+    #[inline]
     pub fn is_freed(&self) -> bool {
         self.inner.is_freed()
     }

@@ -5,7 +5,7 @@ use bitflags::bitflags;
 bitflags! {
     /// What a stream is and where it stands.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(super) struct State: u32 {
+    pub(super) struct State: u64 {
         const READ_ENABLED = 0x0001;
         const WRITE_ENABLED = 0x0002;
         /// Freed: nothing happens any more.
@@ -61,6 +61,8 @@ bitflags! {
         const OUTPUT_FIRST = 0x2000_0000;
         const INPUT_SECOND = 0x4000_0000;
         const OUTPUT_SECOND = 0x8000_0000;
+        /// What the callback that runs has written needs no write callback, if all of it is sent when that returns.
+        const UNATTENDED = 0x1_0000_0000;
     }
 }
 

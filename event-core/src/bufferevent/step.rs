@@ -4,13 +4,13 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 
 use super::StreamEvent;
-use super::buffers::Side;
+use super::buffers::{Side, forget_bare};
 use super::files::load;
 use super::inner::Inner;
-use super::limits::READS_PER_VISIT;
+use super::limits::{BYTES_PER_VISIT, READS_PER_VISIT};
 use super::rare::Cause;
 use super::state::{Due, State};
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, READ_BLOCK};
 use crate::clock::Time;
 use crate::error::{ConnectError, ConnectPhase};
 use crate::interest::Ready;
@@ -21,6 +21,14 @@ const REFILLS_PER_VISIT: usize = 16;
 
 /// How many pieces one `sendmsg` takes.
 const PIECES: usize = 64;
+
+/// With any of these there is more to sending than to hand one piece of memory to the kernel.
+const LONG_WAY: State = State::RARE
+    .union(State::PAIR)
+    .union(State::TRANSPORT)
+    .union(State::OUTPUT_OUT)
+    .union(State::OVERFULL)
+    .union(State::NO_ROOM);
 
 /// Marks the time in which output is flushed by the step itself.
 pub(super) struct InStep<'a> {
@@ -47,6 +55,9 @@ impl Source for Inner {
         if self.is_freed() {
             return;
         }
+        if ready == Ready::READ && self.is_resting() && self.due.get().is_empty() {
+            return self.read_resting();
+        }
         let step = InStep::enter(&self);
         let mut due = self.due.replace(Due::empty());
         if self.has(State::CONNECTING) {
@@ -63,7 +74,7 @@ impl Source for Inner {
                 due.remove(Due::AGAIN);
             }
             if reads {
-                due |= if self.may_read() { self.fill() } else { self.look_for_hangup(ready) };
+                due |= if self.may_read() { self.fill(None) } else { self.look_for_hangup(ready) };
             }
             if writes {
                 self.set(State::BLOCKED, false);
@@ -84,12 +95,11 @@ impl Source for Inner {
             handle.note_progress();
         }
         self.deliver(due);
-        if !self.is_freed() {
-            self.settle_input();
+        self.end_step(step);
+        if ready.contains(Ready::TIMEOUT) && !self.is_freed() {
+            // Fired early, or for one deadline of several.
+            self.rearm();
         }
-        drop(step);
-        self.check_input_full();
-        self.after_step();
     }
 
     fn flush(self: Rc<Self>) -> usize {
@@ -145,8 +155,47 @@ impl Inner {
         }
     }
 
-    /// Reads into the input.
-    fn fill(&self) -> Due {
+    /// The step of a stream that rests: it has no input and no output, and its fd is readable.
+    fn read_resting(self: &Rc<Self>) {
+        let step = InStep::enter(self);
+        let mut block = self.handle.pool().take_read();
+        let max = block.capacity();
+        let mut due = Due::empty();
+        match self.handle.sys().recv(self.fd.get(), &self.kind, &mut block, max) {
+            Ok(n) if n > 0 && n < max => {
+                self.put_block(Side::Input, block);
+                self.handle.note_progress();
+                self.call_read();
+                self.called(&mut due);
+            }
+            read => {
+                due = self.fill(Some((block, read)));
+                if !due.is_empty() {
+                    self.handle.note_progress();
+                }
+            }
+        }
+        if !due.is_empty() || self.has(State::COUNTS_CHANGES) {
+            self.deliver(due);
+        }
+        self.end_step(step);
+    }
+
+    #[inline]
+    fn end_step(self: &Rc<Self>, step: InStep<'_>) {
+        if !self.is_freed() {
+            self.settle_input();
+        }
+        drop(step);
+        if self.is_resting() {
+            return;
+        }
+        self.check_input_full();
+        self.after_step();
+    }
+
+    /// Reads into the input. The first read may be made already: a block with what it brought.
+    fn fill(&self, mut made: Option<(Vec<u8>, io::Result<usize>)>) -> Due {
         let mut due = Due::empty();
         let mut input = self.borrow(Side::Input);
         let before = input.len();
@@ -156,7 +205,11 @@ impl Inner {
             if left == 0 {
                 break;
             }
-            match self.read_once(&mut input, left) {
+            let read = match made.take() {
+                Some((block, read)) => self.take_in(&mut input, block, READ_BLOCK, read),
+                None => self.read_once(&mut input, left),
+            };
+            match read {
                 Ok((0, _)) => {
                     self.set(State::EOF, true);
                     due |= Due::READ_EOF;
@@ -206,10 +259,21 @@ impl Inner {
         let mut block = self.handle.pool().take_read();
         let max = max.min(block.capacity());
         let read = self.handle.sys().recv(self.fd.get(), &self.kind, &mut block, max);
+        self.take_in(input, block, max, read)
+    }
+
+    /// What came of a read of at most `max` bytes into a block of the pool.
+    fn take_in(
+        &self,
+        input: &mut Buffer,
+        block: Vec<u8>,
+        max: usize,
+        read: io::Result<usize>,
+    ) -> io::Result<(usize, bool)> {
         match read {
             Ok(n) if n > 0 => {
                 input.push_block(block);
-                Ok((n, n == max))
+                Ok((n, n >= max))
             }
             other => {
                 self.handle.pool().give(block);
@@ -235,9 +299,59 @@ impl Inner {
 
     /// Sends the output until it is empty or the kernel takes no more.
     pub(super) fn drain_out(self: &Rc<Self>) -> Due {
-        if !self.may_write() {
+        if !self.has_output() || !self.may_write() {
             return Due::empty();
         }
+        if self.has(LONG_WAY) { self.drain_any() } else { self.send_plain() }
+    }
+
+    /// Sends output that lies in memory of its own, in one piece, with one call: nothing of anybody's drops.
+    fn send_plain(self: &Rc<Self>) -> Due {
+        let mut output = self.take(Side::Output);
+        if let Some(piece) = output.only_own()
+            && piece.len() <= BYTES_PER_VISIT
+        {
+            let offered = piece.len();
+            let sent = self.handle.sys().send(self.fd.get(), &self.kind, piece);
+            if !matches!(sent, Ok(n) if n == offered) {
+                return self.sent_less(output, sent);
+            }
+            output.give_only_own(self.handle.pool());
+            forget_bare(output);
+            self.touch_write();
+            return Due::WRITE;
+        }
+        self.put(Side::Output, output);
+        self.drain_any()
+    }
+
+    #[cold]
+    fn sent_less(&self, mut output: Buffer, sent: io::Result<usize>) -> Due {
+        output.drain_to_pool(*sent.as_ref().unwrap_or(&0), self.handle.pool());
+        self.put(Side::Output, output);
+        match sent {
+            Ok(n) => {
+                self.set(State::BLOCKED, true);
+                if n > 0 {
+                    self.touch_write();
+                }
+                Due::empty()
+            }
+            Err(error) => self.write_failed(&error),
+        }
+    }
+
+    fn write_failed(&self, error: &io::Error) -> Due {
+        if error.kind() == io::ErrorKind::WouldBlock {
+            self.set(State::BLOCKED, true);
+            return Due::empty();
+        }
+        self.set(State::WRITE_ENABLED, false);
+        self.rare_mut(|rare| rare.cause = Some(Cause::of(error)));
+        Due::WRITE_ERROR
+    }
+
+    fn drain_any(self: &Rc<Self>) -> Due {
         let mut due = Due::empty();
         let budget = self.write_budget();
         let mut output = self.borrow(Side::Output);
@@ -253,14 +367,8 @@ impl Inner {
                         break;
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.set(State::BLOCKED, true);
-                    break;
-                }
                 Err(error) => {
-                    self.set(State::WRITE_ENABLED, false);
-                    self.rare_mut(|rare| rare.cause = Some(Cause::of(&error)));
-                    due |= Due::WRITE_ERROR;
+                    due |= self.write_failed(&error);
                     break;
                 }
             }
@@ -327,14 +435,44 @@ impl Inner {
 
     /// A callback has returned: what was due of an fd that it has replaced is void, and what it wrote is sent.
     fn called(self: &Rc<Self>, due: &mut Due) {
+        self.forget_replaced(due);
+        let sent = self.drain_out();
+        if !self.has(State::UNATTENDED) {
+            *due |= sent;
+            return;
+        }
+        self.set(State::UNATTENDED, false);
+        if sent != Due::WRITE || !self.is_flushed() {
+            *due |= sent;
+            self.attend(sent, due);
+        }
+    }
+
+    /// Tells at once of output that was left unattended and did not leave, unless something else is to be told of it. What
+    /// the kernel has just refused is not offered again.
+    #[cold]
+    fn attend(self: &Rc<Self>, sent: Due, due: &mut Due) {
+        if !sent.is_empty() || !self.has_output() || self.is_freed() {
+            return;
+        }
+        self.call_write();
+        self.set(State::UNATTENDED, false);
+        self.forget_replaced(due);
+        if !self.has(State::BLOCKED) {
+            *due |= self.drain_out();
+        }
+    }
+
+    #[inline]
+    fn forget_replaced(&self, due: &mut Due) {
         if self.has(State::REPLACED) {
             self.set(State::REPLACED, false);
             *due -= Due::OF_FD;
         }
-        *due |= self.drain_out();
     }
 
     /// Calls back for everything that is due, in order, and flushes after each.
+    #[inline(never)]
     fn deliver(self: &Rc<Self>, mut due: Due) {
         self.set(State::REPLACED, false);
         if due.contains(Due::CONNECTED) {
@@ -343,6 +481,7 @@ impl Inner {
         }
         if due.contains(Due::READ) && !self.is_freed() {
             self.call_read();
+            due.remove(Due::READ);
             self.called(&mut due);
         }
         let mut refills = 0;
@@ -351,6 +490,9 @@ impl Inner {
             refills += 1;
             self.call_write();
             self.called(&mut due);
+        }
+        if due.is_empty() && !self.has(State::COUNTS_CHANGES) {
+            return;
         }
         if due.contains(Due::ROOM) && !self.is_freed() {
             due.remove(Due::ROOM);

@@ -18,9 +18,13 @@ impl Inner {
         self.rearm();
     }
 
+    #[inline]
     pub(super) fn set_deadline(&self, deadline: Time) {
-        self.deadline.set(deadline);
-        self.rearm();
+        let before = self.deadline.replace(deadline);
+        // The timer is never later than what was set before: nothing is to be done for what comes no sooner.
+        if deadline < before {
+            self.rearm();
+        }
     }
 
     pub(super) fn touch_read(&self) {
@@ -31,6 +35,7 @@ impl Inner {
         });
     }
 
+    #[inline]
     pub(super) fn touch_write(&self) {
         self.last_write.set(self.handle.cached_now());
     }

@@ -212,8 +212,22 @@ impl LoopHandle {
     }
 
     /// The same time as [`now`](Self::now), counted from the origin of the loop's clock.
+    #[inline]
     pub fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.cached_now().as_nanos())
+    }
+
+    /// [`elapsed`](Self::elapsed) in nanoseconds, for who counts in those; they last for 584 years.
+    ///
+    /// ```
+    /// # let base = event_core::EventBase::new()?;
+    /// let before = base.elapsed_nanos();
+    /// assert!(u128::from(before) <= base.elapsed().as_nanos());
+    /// # Ok::<(), event_core::Error>(())
+    /// ```
+    #[inline]
+    pub fn elapsed_nanos(&self) -> u64 {
+        self.cached_now().as_nanos()
     }
 
     /// The instant at which [`elapsed`](Self::elapsed) is zero.
@@ -360,6 +374,7 @@ impl LoopHandle {
     }
 
     /// The time of the running turn; outside of a turn, the clock.
+    #[inline]
     pub(crate) fn cached_now(&self) -> Time {
         let is_cached = self.reactor.running.get() && !self.reactor.extras.has(Uses::NO_CACHE);
         if is_cached { self.turn_time() } else { self.clock() }
@@ -384,10 +399,12 @@ impl LoopHandle {
         self.reactor.origin + Duration::from_nanos(time.as_nanos())
     }
 
+    #[inline]
     pub(crate) fn sys(&self) -> &Rc<dyn Sys> {
         &self.reactor.sys
     }
 
+    #[inline]
     pub(crate) fn pool(&self) -> &Pool {
         &self.reactor.pool
     }
@@ -413,6 +430,7 @@ impl LoopHandle {
     }
 
     /// Something completed that `LoopFlags::ONCE` waits for.
+    #[inline]
     pub(crate) fn note_progress(&self) {
         self.reactor.progress.set(true);
     }
@@ -442,6 +460,7 @@ impl LoopHandle {
         self.is_stopping() || core.queues.most_urgent().is_some_and(|at| at < own())
     }
 
+    #[inline]
     pub(crate) fn is_gone(&self) -> bool {
         self.reactor.gone.get()
     }

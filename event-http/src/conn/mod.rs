@@ -113,6 +113,8 @@ pub(crate) struct Conn<B> {
     blank: bool,
     /// A byte of the head was there.
     started: bool,
+    /// Under which rules the deadline was set that there is; `MAX` if there is none.
+    told: u16,
 }
 
 /// An idle connection is mostly this; twenty thousand of them are 2 MB.
@@ -133,7 +135,19 @@ impl<B: Default> Conn<B> {
             upgrade: false,
             blank: false,
             started: false,
+            told: u16::MAX,
         }
+    }
+
+    /// Records under which rules a deadline was set; `None` if there is none.
+    pub(crate) fn set_told(&mut self, age: Option<u16>) {
+        self.told = age.unwrap_or(u16::MAX);
+    }
+
+    /// What was last recorded.
+    #[inline]
+    pub(crate) fn told(&self) -> u16 {
+        self.told
     }
 
     /// Takes the next step; returns how many bytes of `input` it consumed.
@@ -219,6 +233,17 @@ impl<B: Default> Conn<B> {
         if matches!(self.reading, Reading::Head(_)) && !self.started {
             self.since = nanos(now);
         }
+    }
+
+    /// As [`on_drained`](Conn::on_drained) if all that was read is answered and the client waits for nothing; false, and
+    /// nothing has changed, if not.
+    #[inline]
+    pub(crate) fn on_all_drained(&mut self, now: Duration) -> bool {
+        let is_idle = matches!(self.reading, Reading::Head(_)) && self.queue.is_empty() && !self.expect;
+        if is_idle {
+            self.on_drained(now);
+        }
+        is_idle
     }
 
     /// Tells that no more bytes will come; answers that are out can still be sent.
@@ -381,6 +406,21 @@ impl<B: Default> Conn<B> {
         if short { Err(Caller::BodyTooShort.into()) } else { Ok(()) }
     }
 
+    /// What the answer of `seq` depends on, if nothing of it is written, no other request is out and its body is read.
+    #[inline]
+    pub(crate) fn only_waiting(&self, seq: Seq) -> Option<ReplyTo> {
+        let exchange = self.queue.only(seq)?;
+        (exchange.state == State::Waiting && !self.is_in_body()).then_some(exchange.to)
+    }
+
+    /// Records that the answer of [`only_waiting`](Conn::only_waiting) is written as a whole and ends nothing. The idle
+    /// clock goes on from when the request was read, until [`on_drained`](Conn::on_drained).
+    #[inline]
+    pub(crate) fn complete_only(&mut self) {
+        self.queue.close_only();
+        self.emptied();
+    }
+
     /// Gives an answer up: what was written of it must not look whole, so the connection ends after it.
     pub(crate) fn abandon(&mut self, seq: Seq) {
         if let Some(exchange) = self.queue.get_mut(seq) {
@@ -403,16 +443,21 @@ impl<B: Default> Conn<B> {
         match &advance {
             Advance::HandOver | Advance::Last(_) => self.reading = Reading::Closed,
             Advance::Empty => {
-                self.ahead = 0;
-                if self.reading == Reading::Held {
-                    // The protocol was not changed.
-                    self.reading = Reading::Head(Scan::default());
-                }
+                self.emptied();
                 self.on_drained(now);
             }
             Advance::Turn(_) => {}
         }
         Some(advance)
+    }
+
+    /// Every request is answered.
+    fn emptied(&mut self) {
+        self.ahead = 0;
+        if self.reading == Reading::Held {
+            // The protocol was not changed.
+            self.reading = Reading::Head(Scan::default());
+        }
     }
 
     /// Whether a `100 Continue` waits until the answers before it have left.

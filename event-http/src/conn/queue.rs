@@ -77,6 +77,7 @@ impl<B: Default> Queue<B> {
     }
 
     /// Puts an exchange behind the others.
+    #[inline]
     pub(crate) fn open(&mut self, to: ReplyTo) -> Seq {
         let exchange = Exchange { to, state: State::Waiting, hands_over: false };
         if self.front.is_none() {
@@ -141,6 +142,20 @@ impl<B: Default> Queue<B> {
             0 => self.front.as_ref(),
             index => self.rest.as_ref()?.exchanges.get(index - 1).map(|(exchange, _)| exchange),
         }
+    }
+
+    /// The exchange of `seq`, if there is no other.
+    #[inline]
+    pub(crate) fn only(&self, seq: Seq) -> Option<&Exchange> {
+        self.front.as_ref().filter(|_| seq.0 == self.first && self.rest.is_none())
+    }
+
+    /// Takes the only exchange out, which is done and ends nothing.
+    #[inline]
+    pub(crate) fn close_only(&mut self) {
+        debug_assert!(self.front.is_some() && self.rest.is_none());
+        self.first += 1;
+        self.front = None;
     }
 
     /// The exchange that was opened last, if it is still there.

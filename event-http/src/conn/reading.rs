@@ -2,15 +2,70 @@
 
 use std::time::Duration;
 
-use super::{Conn, Reading, Rules, State, Step, nanos};
+use super::{Conn, Reading, Rules, Seq, State, Step, nanos};
 use crate::encode::ReplyTo;
 use crate::error::Peer;
 use crate::framing::{self, Asked, BodyLength};
-use crate::head::{HeadPool, Headers, token};
+use crate::head::{HeadPool, Headers, RequestHead, token};
 use crate::limits::Limits;
-use crate::parse::{self, Scan, Section};
+use crate::parse::{self, Plain, Scan, Section};
 
 impl<B: Default> Conn<B> {
+    /// The short way: takes a whole request that has no body off the front of `input`, if it lies there in the plain shape
+    /// that nearly all have. What it amounts to is a [`Step::Head`] and a [`Step::End`] in one, with the bytes consumed.
+    ///
+    /// `None`, and nothing has changed, if there is anything to decide: ask [`next_within`](Conn::next_within). `now` is in
+    /// nanoseconds.
+    #[inline]
+    pub(crate) fn next_whole(
+        &mut self,
+        input: &[u8],
+        now: u64,
+        rules: &Rules,
+        pool: &mut HeadPool,
+    ) -> Option<(usize, Seq, Box<RequestHead>)> {
+        let limits = &rules.limits;
+        if !matches!(self.reading, Reading::Head(_))
+            || self.started
+            || (!self.queue.is_empty() && self.must_wait(limits))
+        {
+            return None;
+        }
+        let mut head = pool.take();
+        let taken = parse::plain_head(input, limits, &mut head).and_then(|Plain { len, host }| {
+            let meaning = match host {
+                Some(host) => framing::understand_plain(&mut head, host),
+                None => framing::understand(&mut head),
+            };
+            debug_assert_eq!(meaning.as_ref().ok(), framing::understand(&mut head).as_ref().ok());
+            let meaning = meaning.ok()?;
+            let whole = matches!(meaning.body, BodyLength::None | BodyLength::Length(0))
+                && !meaning.expect_continue
+                && !meaning.upgrade
+                && rules.methods.contains(&head.method);
+            whole.then_some((len, meaning.close))
+        });
+        let Some((len, close)) = taken else {
+            pool.give(head);
+            return None;
+        };
+        self.since = now;
+        self.last = now;
+        self.received = 0;
+        self.close = close || limits.max_requests.is_some_and(|max| self.queue.opened() + 1 >= max);
+        (self.expect, self.upgrade, self.blank) = (false, false, false);
+        self.reading = if self.close { Reading::Closed } else { Reading::Head(Scan::default()) };
+        let to = ReplyTo { asked: Asked::from(&head.method), version: head.version, close: self.close };
+        let seq = self.queue.open(to);
+        Some((len, seq, head))
+    }
+
+    /// One request is being answered, the others were read ahead: so many, and at most one body too many.
+    fn must_wait(&self, limits: &Limits) -> bool {
+        limits.max_parsed_ahead.is_some_and(|max| self.queue.len() > max)
+            || (!self.queue.is_empty() && limits.max_body_bytes.is_some_and(|max| self.ahead > max))
+    }
+
     pub(super) fn read_head(
         &mut self,
         mut scan: Scan,
@@ -20,10 +75,7 @@ impl<B: Default> Conn<B> {
         pool: &mut HeadPool,
     ) -> Result<(usize, Step), Peer> {
         let limits = &rules.limits;
-        // One is being answered, the others were read ahead: so many, and at most one body too many.
-        if limits.max_parsed_ahead.is_some_and(|max| self.queue.len() > max)
-            || (!self.queue.is_empty() && limits.max_body_bytes.is_some_and(|max| self.ahead > max))
-        {
+        if self.must_wait(limits) {
             return Ok((0, Step::Paused));
         }
         let mut skipped = 0;

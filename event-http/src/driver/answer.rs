@@ -53,6 +53,14 @@ impl Connection {
         Ok(())
     }
 
+    /// Whether `len` more bytes are within every bound.
+    #[inline]
+    fn takes_at_once(&self, len: usize) -> bool {
+        let pending = self.bev.pending_output();
+        let most = || self.server.with_limits(|limits| limits.max_output_bytes.unwrap_or(STREAM_MAX));
+        pending == 0 || pending <= most().min(STREAM_MAX - len)
+    }
+
     /// Lets the stream take `len` more bytes; how much it may hold is decided by `admit`.
     pub(super) fn lift_bound(&self, len: usize) {
         if self.bev.pending_output() + len > STREAM_MAX {
@@ -157,6 +165,9 @@ impl Connection {
         head: &ReplyHead<'_>,
         mut body: Buffer,
     ) -> Result<(), Error> {
+        if let Some(sent) = self.reply_plain(seq, head, &body) {
+            return sent;
+        }
         let len = body.len() as u64;
         // A small file is read. If it cannot be, that ends the connection behind what is sent before it.
         let small = body.len() <= COPY_BODY && body.load(usize::MAX).is_ok();
@@ -169,6 +180,43 @@ impl Connection {
             }
         }
         self.finish(seq).and(result)
+    }
+
+    /// The short way of an answer: a small one, in one piece, to the only request that is out, where nobody is to be told of
+    /// anything. `None`, and nothing has changed, if it does not go.
+    #[inline]
+    fn reply_plain(
+        self: &Rc<Self>,
+        seq: Seq,
+        head: &ReplyHead<'_>,
+        body: &Buffer,
+    ) -> Option<Result<(), Error>> {
+        let len = body.len();
+        if len > COPY_BODY || self.stage.get() != Stage::Open || self.has_extra() {
+            return None;
+        }
+        let content = body.contiguous();
+        let to = self.core.borrow().only_waiting(seq)?;
+        let room = HEAD_ROOM + len;
+        if content.len() != len || self.bev.is_freed() || !self.takes_at_once(room) {
+            return None;
+        }
+        let mut written = false;
+        let result = self.bev.write_with(room, |out| {
+            written = self.server.plain_reply(out, to, head, content);
+        });
+        if !written {
+            return None;
+        }
+        if let Err(error) = result {
+            return Some(Err(error.into()));
+        }
+        self.core.borrow_mut().complete_only();
+        if !self.pumping.get() {
+            self.core.borrow_mut().on_drained(self.server.handle.elapsed());
+            self.advanced();
+        }
+        Some(Ok(()))
     }
 
     /// An error page; the connection ends behind it. The program may write the page, on a fresh stack.
@@ -336,9 +384,13 @@ impl Connection {
         }
         // The end of an answer may have written nothing, and then `drained` is not told.
         self.settle_hooks();
-        if self.pumping.get() {
-            return;
+        if !self.pumping.get() {
+            self.advanced();
         }
+    }
+
+    /// Answers have come forward outside of `pump`.
+    fn advanced(self: &Rc<Self>) {
         // Outside of `pump`: what waited for this answer goes on in the next turn, on a fresh stack.
         if self.stage.get() == Stage::Open {
             // A client that waits for `100 Continue` behind this answer sends nothing by itself.

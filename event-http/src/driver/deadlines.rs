@@ -61,11 +61,20 @@ impl Connection {
         let output = self.bev.pending_output() > 0;
         let deadline = self.server.with_rules(|rules| self.nearest_deadline(rules, output));
         self.bev.set_deadline(deadline);
+        self.core.borrow_mut().set_told(deadline.map(|_| self.server.rules_age()));
         debug_assert!(
             output || deadline.is_some() || self.is_awaited(),
             "nobody wakes a connection that is {:?}",
             self.stage.get()
         );
+    }
+
+    /// Whether the deadline that is set comes before any that a connection without output, on which nothing is under way,
+    /// needs: it was set under the rules of now, by which an answer has to be read before an idle connection closes. When
+    /// it fires, it goes back for the rest.
+    #[inline]
+    pub(super) fn has_near_deadline(&self) -> bool {
+        self.core.borrow().told() == self.server.near_age()
     }
 
     fn nearest_deadline(&self, rules: &Rules, output: bool) -> Option<Duration> {

@@ -238,6 +238,15 @@ impl Connection {
         result
     }
 
+    /// Whether there is anything that an idle connection does not have.
+    #[inline]
+    fn has_extra(&self) -> bool {
+        let extra = self.extra.take();
+        let is_there = extra.is_some();
+        self.extra.set(extra);
+        is_there
+    }
+
     /// The request of which the body is still to come.
     #[inline]
     fn take_incoming(&self) -> Option<Incoming> {
@@ -253,6 +262,7 @@ impl Connection {
 
     /// A request, or its unfinished answer, goes to the program: that keeps the loop running, while the connection
     /// lives.
+    #[inline]
     pub(crate) fn lend(&self) {
         let lent = self.lent.get();
         self.lent.set(lent + 1);
@@ -262,6 +272,7 @@ impl Connection {
     }
 
     /// It has come back.
+    #[inline]
     pub(crate) fn take_back(&self) {
         let lent = self.lent.get().saturating_sub(1);
         self.lent.set(lent);
@@ -271,6 +282,7 @@ impl Connection {
     }
 
     /// Whether answers can still be given.
+    #[inline]
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.stage.get() {
             Stage::Closed | Stage::Upgraded => Err(Caller::LateReply.into()),
@@ -298,6 +310,14 @@ impl Connection {
 
     /// All output has been handed to the kernel.
     fn drained(self: &Rc<Self>) {
+        if self.stage.get() == Stage::Open
+            && !(self.paused.get() || self.finished.get() || self.has_extra())
+            && self.bev.pending_output() == 0
+            && self.has_near_deadline()
+            && self.core.borrow_mut().on_all_drained(self.server.handle.elapsed())
+        {
+            return;
+        }
         self.run_room_hooks();
         if self.bev.pending_output() > 0 {
             // Only down to the mark of `watch_room`.
@@ -371,10 +391,14 @@ impl Connection {
     // The end.
 
     /// The last answer is written: close behind it, at once or in stages (RFC 9112 section 9.6).
+    #[inline]
     fn close_if_ended(self: &Rc<Self>) {
-        if self.stage.get() != Stage::Closing {
-            return;
+        if self.stage.get() == Stage::Closing {
+            self.close_ended();
         }
+    }
+
+    fn close_ended(self: &Rc<Self>) {
         if self.cut.get() {
             self.settle_hooks();
             self.bev.close_with_reset();

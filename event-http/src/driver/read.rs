@@ -8,10 +8,22 @@ use super::{Connection, Incoming, Stage, Taker};
 use crate::conn::{Rules, Seq, Step};
 use crate::encode::{self, ErrorReply};
 use crate::error::Error;
+use crate::head::RequestHead;
 use crate::server::Request;
 
 /// So many requests of one connection are served before the others get their turn.
 const REQUESTS_PER_VISIT: usize = 64;
+
+/// How far the short way went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Served {
+    /// All that is there is answered.
+    All,
+    /// The rest is not for now.
+    Enough,
+    /// The rest goes the long way.
+    Some,
+}
 
 impl Connection {
     /// Serves what is there.
@@ -23,11 +35,23 @@ impl Connection {
         }
         self.pumping.set(true);
         self.yields.set(false);
-        let mut input = self.bev.input();
-        self.serve(&mut input);
-        drop(input);
+        let so_far = {
+            let mut input = self.bev.input();
+            let mut served = 0;
+            let so_far = self.serve_plain(&mut input, &mut served);
+            if so_far == Served::Some {
+                self.serve(&mut input, served);
+            }
+            so_far
+        };
         self.pumping.set(false);
-        if self.stage.get() == Stage::Open && !self.reads_on() {
+        if so_far == Served::All && self.rests() {
+            return;
+        }
+        if self.stage.get() == Stage::Open
+            && !self.reads_on()
+            && !self.bev.enabled().contains(Direction::READ)
+        {
             let _ = self.bev.enable(Direction::READ);
         }
         if self.stage.get() == Stage::Open && self.finished.get() && !self.reads_on() {
@@ -42,10 +66,46 @@ impl Connection {
         self.paused.get() || self.yields.get()
     }
 
-    pub(super) fn serve(self: &Rc<Self>, input: &mut BufferGuard) {
+    /// Serves requests the short way: those that lie here whole, are plain, have no body, and are nobody's but their
+    /// handler's. Nothing is begun that is not ended here.
+    fn serve_plain(self: &Rc<Self>, input: &mut Buffer, served: &mut usize) -> Served {
+        while self.stage.get() == Stage::Open && !self.bev.is_freed() {
+            if self.has_extra() || self.server.asks_first() || self.server.is_early() {
+                return Served::Some;
+            }
+            let Some((seq, head)) = self.next_whole(input) else { return Served::Some };
+            self.server.serve(Request::bodiless(self.clone(), seq, head));
+            *served += 1;
+            if self.is_visit_over(seq, *served, input) {
+                return Served::Enough;
+            }
+            if input.is_empty() && self.core.borrow().outstanding() == 0 {
+                return Served::All;
+            }
+        }
+        Served::Enough
+    }
+
+    /// When all that was read is answered the short way: whether that is all. False if there is more to see to.
+    #[inline]
+    fn rests(&self) -> bool {
+        if self.stage.get() != Stage::Open
+            || self.reads_on()
+            || self.finished.get()
+            || self.has_extra()
+            || !self.bev.enabled().contains(Direction::READ)
+            || !self.has_near_deadline()
+        {
+            return false;
+        }
+        // `drained` would find nothing to do, unless not all is sent: then it sets the deadline for the rest.
+        self.bev.leave_unattended();
+        true
+    }
+
+    fn serve(self: &Rc<Self>, input: &mut BufferGuard, mut served: usize) {
         let mut rules = self.server.rules();
         let mut incoming = self.take_incoming();
-        let mut served = 0;
         while self.stage.get() == Stage::Open && !self.bev.is_freed() {
             let mut max_body = rules.limits.max_body_bytes;
             match &incoming {
@@ -106,14 +166,7 @@ impl Connection {
                     served += 1;
                     // The handler may have changed them.
                     self.server.renew(&mut rules);
-                    if rules.limits.handler_timeout.is_some() {
-                        self.note_handed(ended);
-                    }
-                    if served == REQUESTS_PER_VISIT && !input.is_empty() {
-                        // The rest waits a turn, and more is read only behind it: a client that sends faster than it is
-                        // served would fill the input.
-                        self.bev.disable(Direction::READ);
-                        self.yields.set(self.bev.trigger(Direction::READ).is_ok());
+                    if self.is_visit_over(ended, served, input) {
                         break;
                     }
                 }
@@ -163,6 +216,44 @@ impl Connection {
         {
             self.keep(request);
         }
+    }
+
+    /// A request was handed to the program; says whether the others get their turn now.
+    #[inline]
+    fn is_visit_over(&self, seq: Seq, served: usize, input: &Buffer) -> bool {
+        if self.server.with_limits(|limits| limits.handler_timeout.is_some()) {
+            self.note_handed(seq);
+        }
+        served >= REQUESTS_PER_VISIT && self.leave_rest(input)
+    }
+
+    #[cold]
+    fn leave_rest(&self, input: &Buffer) -> bool {
+        if input.is_empty() {
+            return false;
+        }
+        // The rest waits a turn, and more is read only behind it: a client that sends faster than it is served would fill
+        // the input.
+        self.bev.disable(Direction::READ);
+        self.yields.set(self.bev.trigger(Direction::READ).is_ok());
+        true
+    }
+
+    /// A request that lies here whole, is plain and has no body, if there is room for its answer.
+    #[inline]
+    fn next_whole(&self, input: &mut Buffer) -> Option<(Seq, Box<RequestHead>)> {
+        let pending = self.bev.pending_output();
+        let now = self.server.handle.elapsed_nanos();
+        let (len, seq, head) = self.server.with_rules(|rules| {
+            if pending > rules.limits.room {
+                return None;
+            }
+            let mut heads = self.server.heads.borrow_mut();
+            self.core.borrow_mut().next_whole(input.contiguous(), now, rules, &mut heads)
+        })?;
+        input.drain(len);
+        self.asked.set(false);
+        Some((seq, head))
     }
 
     /// Whether the next request is not to be begun now.

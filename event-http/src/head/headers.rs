@@ -31,6 +31,7 @@ impl Span {
         Span { start: self.start + by, len: self.len }
     }
 
+    #[inline]
     pub(crate) fn slice(self, whole: &[u8]) -> &[u8] {
         whole.get(self.start as usize..self.start as usize + self.len as usize).unwrap_or_default()
     }

@@ -1,5 +1,7 @@
 //! What the head of a message is made of: method, version, target, header fields.
 
+use event_core::Buffer;
+
 mod headers;
 mod method;
 mod status;
@@ -34,9 +36,18 @@ pub(crate) struct RequestHead {
     /// The host to serve: the authority of the target if it has one (RFC 9112 section 3.2.2), else the Host field.
     pub(crate) host: Option<Span>,
     pub(crate) headers: Headers,
+    /// The fields that the answer will have. They lie here so that their memory is used again, too.
+    pub(crate) reply_headers: Headers,
+    /// A host that was found valid, in this request or one before that had the same memory.
+    pub(crate) known_host: Vec<u8>,
+    /// The body, once the request is whole. Empty while the head is with its pool: what drops may be the program's.
+    pub(crate) body: Buffer,
 }
 
 impl RequestHead {
+    /// A longer host is checked each time.
+    pub(crate) const MAX_KNOWN_HOST: usize = 255;
+
     /// A head to be filled by the parser; allocates nothing.
     pub(crate) const fn empty() -> RequestHead {
         RequestHead {
@@ -47,6 +58,9 @@ impl RequestHead {
             query: None,
             host: None,
             headers: Headers::new(),
+            reply_headers: Headers::new(),
+            known_host: Vec::new(),
+            body: Buffer::new(),
         }
     }
 
@@ -110,13 +124,18 @@ impl HeadPool {
     /// A head that grew beyond this is freed, so that one large request does not hold memory for ever.
     const MAX_CAPACITY: usize = 8 << 10;
 
+    #[inline]
     pub(crate) fn take(&mut self) -> Box<RequestHead> {
         self.heads.pop().unwrap_or_else(|| Box::new(RequestHead::empty()))
     }
 
+    #[inline]
     pub(crate) fn give(&mut self, mut head: Box<RequestHead>) {
-        if self.heads.len() < HeadPool::MAX_HEADS && head.headers.capacity() <= HeadPool::MAX_CAPACITY {
+        debug_assert!(head.body.is_empty(), "its bytes may be the program's, whose Drop is not run here");
+        let capacity = head.headers.capacity() + head.reply_headers.capacity();
+        if self.heads.len() < HeadPool::MAX_HEADS && capacity <= HeadPool::MAX_CAPACITY {
             head.headers.clear();
+            head.reply_headers.clear();
             self.heads.push(head);
         }
     }

@@ -42,16 +42,19 @@ const fn in_set(byte: u8, set: &[u8]) -> bool {
 }
 
 /// True for `tchar` (RFC 9110 section 5.6.2).
+#[inline]
 pub(crate) fn is_tchar(byte: u8) -> bool {
     CLASS[byte as usize] & TOKEN != 0
 }
 
 /// True for `unreserved` and `sub-delims` (RFC 3986 section 2).
+#[inline]
 pub(crate) fn is_reg_name(byte: u8) -> bool {
     CLASS[byte as usize] & REG_NAME != 0
 }
 
 /// True for `pchar` and `/` (RFC 3986 section 3.3), apart from the `%` of an escape.
+#[inline]
 pub(crate) fn is_plain_target(byte: u8) -> bool {
     CLASS[byte as usize] & PLAIN_TARGET != 0
 }

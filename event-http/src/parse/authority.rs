@@ -8,17 +8,13 @@ use crate::head::token;
 /// True if `bytes` is a host that is not empty, with an optional port.
 ///
 /// A port may be empty (RFC 3986 section 3.2.3) but must fit 16 bits and five digits.
+#[inline]
 pub(crate) fn is_valid(bytes: &[u8]) -> bool {
     // Nearly every host is a plain name, and this runs for every request.
-    let mut rest = bytes;
-    while let [byte, after @ ..] = rest
-        && token::is_reg_name(*byte)
-    {
-        rest = after;
-    }
-    match rest {
+    let name = bytes.iter().position(|&byte| !token::is_reg_name(byte)).unwrap_or(bytes.len());
+    match &bytes[name..] {
         [] => !bytes.is_empty(),
-        [b':', port @ ..] if rest.len() < bytes.len() => is_port(port),
+        [b':', port @ ..] if name > 0 => is_port(port),
         _ => split(bytes).is_some_and(|(host, port)| is_host(host) && port.is_none_or(is_port)),
     }
 }

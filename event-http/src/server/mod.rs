@@ -26,7 +26,7 @@ use slab::Slab;
 use crate::conn::Rules;
 use crate::date::{DateCache, DateLine};
 use crate::driver::Connection;
-use crate::encode::DEFAULT_CONTENT_TYPE;
+use crate::encode::{Automatic, DEFAULT_CONTENT_TYPE, PlainHeads, ReplyHead, ReplyTo};
 use crate::error::Error;
 use crate::head::{HeadPool, Headers, MethodSet};
 use crate::limits::Limits;
@@ -70,13 +70,26 @@ pub struct Server {
     inner: Rc<Inner>,
 }
 
+/// What neither rules nor connections have as their age.
+const NO_AGE: u16 = u16::MAX - 1;
+
+/// From this age on changes are not told apart any more.
+const UNCOUNTED: u16 = u16::MAX - 2;
+
 pub(crate) struct Inner {
     pub(crate) handle: LoopHandle,
     pub(crate) heads: RefCell<HeadPool>,
     pub(crate) desk: RefCell<Desk>,
     id: Cell<Option<EventId>>,
     rules: RefCell<Rc<Rules>>,
+    /// How often the rules have changed, as far as it counts that.
+    rules_age: Cell<u16>,
+    /// The same if by these rules an answer has to be read before an idle connection closes; else what no connection
+    /// has.
+    near_age: Cell<u16>,
     date: RefCell<DateCache>,
+    /// What the last plain answer had; it is the next one's, too, as a rule.
+    plain_heads: RefCell<PlainHeads>,
     /// The field that answers with a body get if they lack it.
     content_type: RefCell<Option<Headers>>,
     site: Rc<Site>,
@@ -110,7 +123,10 @@ impl Server {
             desk: RefCell::default(),
             id: Cell::new(None),
             rules: RefCell::default(),
+            rules_age: Cell::new(0),
+            near_age: Cell::new(NO_AGE),
             date: RefCell::new(DateCache::new()),
+            plain_heads: RefCell::default(),
             content_type: RefCell::new(None),
             site: Rc::default(),
             listeners: RefCell::default(),
@@ -126,6 +142,7 @@ impl Server {
             stopping: Cell::new(false),
             gone: Cell::new(false),
         });
+        inner.change_rules(|_| ());
         inner.id.set(Some(handle.own(inner.clone())?));
         let server = Server { inner };
         server.set_default_content_type(Some(DEFAULT_CONTENT_TYPE))?;
@@ -197,6 +214,7 @@ impl Server {
             field = Some(headers);
         }
         self.inner.content_type.replace(field);
+        self.inner.plain_heads.take();
         Ok(())
     }
 
@@ -252,16 +270,19 @@ impl fmt::Debug for Server {
 
 impl Inner {
     /// `look` is ours and calls nothing.
+    #[inline]
     pub(crate) fn with_limits<T>(&self, look: impl FnOnce(&Limits) -> T) -> T {
         look(&self.rules.borrow().limits)
     }
 
     /// `look` is ours and calls nothing.
+    #[inline]
     pub(crate) fn with_rules<T>(&self, look: impl FnOnce(&Rules) -> T) -> T {
         look(&self.rules.borrow())
     }
 
     /// Takes the rules of now in the place of older ones.
+    #[inline]
     pub(crate) fn renew(&self, rules: &mut Rc<Rules>) {
         let now = self.rules.borrow();
         if !Rc::ptr_eq(&now, rules) {
@@ -269,6 +290,7 @@ impl Inner {
         }
     }
 
+    #[inline]
     pub(crate) fn rules(&self) -> Rc<Rules> {
         self.rules.borrow().clone()
     }
@@ -276,19 +298,64 @@ impl Inner {
     fn change_rules(&self, change: impl FnOnce(&mut Rules)) {
         let mut rules = (*self.rules()).clone();
         change(&mut rules);
+        let age = self.rules_age.get().saturating_add(1);
+        let counts = age < UNCOUNTED && rules.limits.answer_is_first();
+        self.rules_age.set(age.min(UNCOUNTED));
+        self.near_age.set(if counts { age } else { NO_AGE });
         let old = self.rules.replace(Rc::new(rules));
         drop(old);
     }
 
+    #[inline]
+    pub(crate) fn rules_age(&self) -> u16 {
+        self.rules_age.get()
+    }
+
+    #[inline]
+    pub(crate) fn near_age(&self) -> u16 {
+        self.near_age.get()
+    }
+
     /// `encode` is ours: it formats a head.
+    #[inline]
     pub(crate) fn with_content_type<T>(&self, encode: impl FnOnce(Option<&Headers>) -> T) -> T {
         encode(self.content_type.borrow().as_ref())
     }
 
     /// `use_date` is ours: it formats a head.
+    #[inline]
     pub(crate) fn with_date<T>(&self, use_date: impl FnOnce(&DateLine) -> T) -> T {
         let now = self.handle.elapsed();
         use_date(self.date.borrow_mut().at(now, || self.handle.wall_clock()))
+    }
+
+    /// Appends a whole answer of the plain kind; false, and nothing is appended, if it is of another.
+    #[inline]
+    pub(crate) fn plain_reply(
+        &self,
+        out: &mut Vec<u8>,
+        to: ReplyTo,
+        head: &ReplyHead<'_>,
+        body: &[u8],
+    ) -> bool {
+        if !PlainHeads::are_for(to, head, body) {
+            return false;
+        }
+        let mut heads = self.plain_heads.borrow_mut();
+        if !heads.are_of(head, self.handle.elapsed_nanos()) && !self.fill_heads(&mut heads, head) {
+            return false;
+        }
+        heads.write(out, body);
+        true
+    }
+
+    #[cold]
+    fn fill_heads(&self, heads: &mut PlainHeads, head: &ReplyHead<'_>) -> bool {
+        let mut date = self.date.borrow_mut();
+        let line = *date.at(self.handle.elapsed(), || self.handle.wall_clock());
+        let content_type = self.content_type.borrow();
+        let automatic = Automatic { date: &line, content_type: content_type.as_ref() };
+        heads.fill(head, automatic, date.until())
     }
 
     pub(crate) fn is_gone(&self) -> bool {

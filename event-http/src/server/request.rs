@@ -42,11 +42,12 @@ pub struct Request {
     seq: Seq,
     /// Always there until the request is dropped.
     head: Option<Box<RequestHead>>,
-    body: Buffer,
-    reply_headers: Headers,
     rare: Option<Box<Rare>>,
     answered: bool,
 }
+
+// It is handed on by value from here to the handler and back.
+const _: () = assert!(size_of::<Request>() <= 40);
 
 /// What few requests have.
 #[derive(Default)]
@@ -60,17 +61,24 @@ impl Request {
     pub(crate) fn new(
         connection: Rc<Connection>,
         seq: Seq,
-        head: Box<RequestHead>,
+        mut head: Box<RequestHead>,
         body: Buffer,
         trailers: Headers,
     ) -> Request {
         connection.lend();
-        let reply_headers = Headers::new();
+        head.body = body;
         let rare = match trailers.is_empty() {
             true => None,
             false => Some(Box::new(Rare { trailers, params: None })),
         };
-        Request { connection, seq, head: Some(head), body, reply_headers, rare, answered: false }
+        Request { connection, seq, head: Some(head), rare, answered: false }
+    }
+
+    /// A request that is whole without a body.
+    #[inline]
+    pub(crate) fn bodiless(connection: Rc<Connection>, seq: Seq, head: Box<RequestHead>) -> Request {
+        connection.lend();
+        Request { connection, seq, head: Some(head), rare: None, answered: false }
     }
 
     /// The method.
@@ -163,21 +171,21 @@ impl Request {
     /// The body; empty without one, and before it is read.
     #[doc(alias = "evhttp_request_get_input_buffer")]
     pub fn body(&self) -> &Buffer {
-        &self.body
+        &self.head().body
     }
 
     /// Takes the body out.
     pub fn take_body(&mut self) -> Buffer {
-        self.body.take_all()
+        self.head_mut().body.take_all()
     }
 
     pub(crate) fn take_body_and_trailers(&mut self) -> (Buffer, Headers) {
         let trailers = self.rare.as_mut().map(|rare| std::mem::take(&mut rare.trailers));
-        (self.body.take_all(), trailers.unwrap_or_default())
+        (self.take_body(), trailers.unwrap_or_default())
     }
 
     pub(crate) fn set_body(&mut self, body: Buffer, trailers: Headers) {
-        self.body = body;
+        self.head_mut().body = body;
         if !trailers.is_empty() {
             self.rare.get_or_insert_default().trailers = trailers;
         }
@@ -199,7 +207,7 @@ impl Request {
     /// The fields that the answer will have, in this order, before those that the server adds.
     #[doc(alias = "evhttp_request_get_output_headers")]
     pub fn reply_headers(&mut self) -> &mut Headers {
-        &mut self.reply_headers
+        &mut self.head_mut().reply_headers
     }
 
     /// Adds a field to the answer.
@@ -208,7 +216,7 @@ impl Request {
     /// - `is_invalid_argument` if the name is not a token or the value holds CR, LF, NUL or another control character.
     #[doc(alias = "evhttp_add_header")]
     pub fn add_header(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.reply_headers.add(name, value)
+        self.reply_headers().add(name, value)
     }
 
     /// Whether an answer would go nowhere, as far as is known: the client has left, the server is gone, or an answer
@@ -251,7 +259,7 @@ impl Request {
     ) -> Result<(), Error> {
         let (reason, body) = (reason.into(), body.into());
         check_status(status)?;
-        let head = ReplyHead { status, reason, headers: &self.reply_headers };
+        let head = ReplyHead { status, reason, headers: &self.head().reply_headers };
         let sent = self.connection.reply(self.seq, &head, body);
         self.answered = sent.as_ref().err().is_none_or(|error| !error.is_invalid_argument());
         sent
@@ -278,7 +286,7 @@ impl Request {
 
     /// Answers OPTIONS with the methods that its target takes (RFC 9110 section 9.3.7), and with fields that were added.
     pub(crate) fn send_options(mut self, allow: &MethodSet) -> Result<(), Error> {
-        self.reply_headers.set("Allow", allow.to_string())?;
+        self.reply_headers().set("Allow", allow.to_string())?;
         self.send_reply(204, None, Buffer::new())
     }
 
@@ -295,7 +303,7 @@ impl Request {
     ) -> Result<Reply, Error> {
         let reason = reason.into();
         check_status(status)?;
-        let head = ReplyHead { status, reason, headers: &self.reply_headers };
+        let head = ReplyHead { status, reason, headers: &self.head().reply_headers };
         let started = self.connection.reply_start(self.seq, &head);
         self.answered = started.as_ref().err().is_none_or(|error| !error.is_invalid_argument());
         started?;
@@ -310,9 +318,16 @@ impl Request {
         Deferred::park(self)
     }
 
+    #[inline]
+    #[expect(clippy::expect_used, reason = "nothing but its Drop takes the head out")]
     fn head(&self) -> &RequestHead {
-        static EMPTY: RequestHead = RequestHead::empty();
-        self.head.as_deref().unwrap_or(&EMPTY)
+        self.head.as_deref().expect("a request has a head")
+    }
+
+    #[inline]
+    #[expect(clippy::expect_used, reason = "as for `head`")]
+    fn head_mut(&mut self) -> &mut RequestHead {
+        self.head.as_deref_mut().expect("a request has a head")
     }
 
     pub(crate) fn connection(&self) -> &Rc<Connection> {
@@ -336,13 +351,19 @@ impl Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        if let Some(head) = self.head.take() {
+        let mut body = None;
+        if let Some(mut head) = self.head.take() {
+            if !head.body.is_empty() {
+                // Dropped last, with nothing borrowed: its bytes may be the program's.
+                body = Some(std::mem::take(&mut head.body));
+            }
             self.connection.server().heads.borrow_mut().give(head);
         }
         if !self.answered && self.connection.reply_error(self.seq, &ErrorReply::of(500)).is_ok() {
             log::warn!("500 to {:?}: {}", self.connection.peer(), Error::from(Ours::HandlerFailed));
         }
         self.connection.take_back();
+        drop(body);
     }
 }
 
