@@ -489,7 +489,10 @@ fn the_host_is_the_targets_before_the_fields() {
     for (head, host, path) in [
         ("GET http://b:1/x?y HTTP/1.1\r\nHost: a\r\n\r\n", Some("b:1"), "/x"),
         ("GET /x HTTP/1.1\r\nHost: a:2\r\n\r\n", Some("a:2"), "/x"),
-        ("OPTIONS http://b HTTP/1.1\r\nHost: a\r\n\r\n", Some("b"), "/"),
+        // RFC 9112 section 3.2.4: the absolute spelling of the asterisk.
+        ("OPTIONS http://b HTTP/1.1\r\nHost: a\r\n\r\n", Some("b"), "*"),
+        ("OPTIONS http://b?q HTTP/1.1\r\nHost: a\r\n\r\n", Some("b"), "/"),
+        ("GET http://b HTTP/1.1\r\nHost: a\r\n\r\n", Some("b"), "/"),
         ("GET /x HTTP/1.1\r\nHost:\r\n\r\n", Some(""), "/x"),
         ("GET /x HTTP/1.0\r\n\r\n", None, "/x"),
         ("CONNECT h:1 HTTP/1.1\r\nHost: a\r\n\r\n", Some("h:1"), ""),
