@@ -60,8 +60,9 @@ fn a_round_of_http_gives_figures_of_the_bare_loop_and_of_whatever_else_is_built(
         for column in ["req/s", "cpu us/req", "cpu to bare", "p50 us", "p99 us", "RSS KiB", "busy %"] {
             assert!(row[column]["median"].as_f64().unwrap() > 0.0, "{column}: {row}");
         }
-        // Wait, receive, send.
-        assert_eq!(row["calls/req"], 3.0, "{row}");
+        // Wait, receive, send. Now and then a server finds the next request before it waits.
+        let calls = row["calls/req"].as_f64().unwrap();
+        assert!((2.5..3.5).contains(&calls), "{row}");
     }
     assert_eq!(rows[0]["cpu to bare"]["median"], 1.0);
 }
