@@ -51,13 +51,18 @@ impl Stage {
     /// Starts, notes each event with its time, and frees at the end.
     pub fn start(&self, connect: Connect) -> BufferEvent {
         let stream = connect.start(&self.base).unwrap();
+        self.note(&stream);
+        stream
+    }
+
+    /// Notes each event of a stream with its time, and frees at the end.
+    pub fn note(&self, stream: &BufferEvent) {
         let (sim, seen) = (self.sim.clone(), self.seen.clone());
         stream.set_event_cb(move |bev, event| {
             let why = bev.error().map(|error| format!(" {}", why(&error))).unwrap_or_default();
             seen.push(format!("{} {}{why}", sim.elapsed().as_millis(), words(event)));
             bev.free();
         });
-        stream
     }
 
     /// Runs the loop until nothing is left.

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use event_core::testing::{Reach, ScriptedResolver};
 use event_core::{
-    Answer, BufferEvent, Connect, Error, Family, LoopEnd, LoopFlags, NewSocket, Query, StreamEvent, What,
+    Answer, BufferEvent, Connect, Direction, Error, Family, LoopEnd, LoopFlags, NewSocket, Query,
+    StreamEvent, What,
 };
 use tests::connects::{Does, address, by, stage, why};
 use tests::streams::{Canary, Recorder, Seen, words};
@@ -256,6 +257,7 @@ fn an_error_of_the_programs_own_is_told_and_dropped_with_nothing_held() {
             stage.run();
             assert!(stream.is_freed() && stage.seen.is_empty());
             assert_eq!(hooks.get(), if resolves { 0 } else { 2 }, "the third has nobody any more");
+            assert_eq!(stage.sim.open_fds(), []);
             drop(stream);
             assert_eq!(Arc::strong_count(&mark), 1);
         }
@@ -395,5 +397,52 @@ fn a_hundred_look_ups_stand_a_change_of_resolver_and_half_are_freed() {
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
         assert_eq!(seen.take(), vec!["error"; all / 2], "each is told once");
         assert_eq!((first.open(), first.called_off(), second.queries().len()), (0, all / 2, 0));
+    });
+}
+
+#[test]
+fn an_answer_that_is_whole_lets_the_resolver_go() {
+    each_seed(|bed| {
+        let mut stage = stage(bed);
+        stage.reach("192.0.2.1:80", Reach::Never);
+        let canary = Canary::new();
+        let held = canary.clone();
+        let whole = by(move |_, answer| {
+            answer.give(Family::V4, Ok(vec![address("192.0.2.1:80")]));
+            let later = answer.clone();
+            Box::new((held.clone(), later))
+        });
+        let half = stage.start(stage.connect("half.test:80").resolver(whole));
+        bed.settle(&mut stage.base);
+        assert!(canary.alive() > 0, "the other half may come");
+        half.free();
+        assert_eq!(canary.alive(), 0);
+        let held = canary.clone();
+        let whole = by(move |_, answer| {
+            answer.give(Family::Any, Ok(vec![address("192.0.2.1:80")]));
+            Box::new(held.clone())
+        });
+        let waiting = stage.start(stage.connect("whole.test:80").resolver(whole));
+        bed.settle(&mut stage.base);
+        assert_eq!((canary.alive(), stage.tries.borrow().len()), (0, 1), "while the address is tried");
+        waiting.free();
+    });
+}
+
+#[test]
+fn what_is_queued_when_a_socket_connects_still_comes() {
+    each_seed(|bed| {
+        let mut stage = stage(bed);
+        stage.reach("192.0.2.1:80", Reach::After(30 * MS));
+        let _server = stage.sim.listen(&"192.0.2.1:80".parse().unwrap()).unwrap();
+        let stream = stage.connect("192.0.2.1:80").start(&stage.base).unwrap();
+        stream.set_callbacks(Recorder::idle(&stage.seen));
+        let asked = stream.clone();
+        stage.sim.at(30 * MS, move || asked.trigger(Direction::READ).unwrap());
+        stage.run();
+        let mut seen = stage.seen.take();
+        seen.sort_unstable();
+        assert_eq!(seen, ["connected", "has 0"]);
+        stream.free();
     });
 }

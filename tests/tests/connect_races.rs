@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use event_core::Family;
 use event_core::testing::Reach;
+use event_core::{BufferEvent, Family};
 use tests::connects::stage;
 use tests::each_seed;
 use tests::streams::words;
@@ -270,6 +270,14 @@ fn the_write_timeout_counts_while_a_name_is_looked_up() {
         stream.set_timeouts(None, Some(70 * MS));
         stage.run();
         assert_eq!(stage.seen.take(), ["70 writing timeout"]);
-        assert_eq!(stage.resolver.called_off(), 1);
+        // It counts from when connecting begins.
+        let later = BufferEvent::without_fd(&stage.base).unwrap();
+        later.set_timeouts(None, Some(70 * MS));
+        stage.sim.advance(50 * MS);
+        stage.connect("never.test:80").start_on(&later).unwrap();
+        stage.note(&later);
+        stage.run();
+        assert_eq!(stage.seen.take(), ["190 writing timeout"]);
+        assert_eq!(stage.resolver.called_off(), 2);
     });
 }

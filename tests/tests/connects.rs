@@ -129,9 +129,10 @@ fn an_error_reads_as_an_error_does() {
     each_seed(|bed| {
         let mut stage = stage(bed);
         stage.resolver.unknown("unknown.test", Duration::ZERO, Family::Any);
+        let refused = std::io::Error::from_raw_os_error(libc::ECONNREFUSED).to_string();
         for (target, text, cause) in [
             ("unknown.test:80", "the name was not resolved", "nobody knows unknown.test"),
-            ("10.0.0.1:80", "the connection was not made", "Connection refused (os error 111)"),
+            ("10.0.0.1:80", "the connection was not made", &refused),
         ] {
             let stream = stage.connect(target).start(&stage.base).unwrap();
             stream.set_event_cb(|_, _| {});
@@ -322,5 +323,37 @@ fn what_is_asked_of_a_stream_meanwhile_waits_for_the_connection() {
         bed.run_until(&mut base, || seen.len() > 3 && closing.is_freed());
         assert_eq!(seen.take(), ["connected", "wrote, 0 left", "read abc", "reading eof"]);
         listener.free();
+    });
+}
+
+#[test]
+fn a_source_port_is_had_again_at_once() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (first, one, come) = echo(&base, "127.0.0.1:0");
+        let (second, other, _) = echo(&base, "127.0.0.1:0");
+        // Free, and of an address that no other test has.
+        let source = match bed.sim() {
+            Some(_) => SocketAddr::from(([127, 0, 0, 4], 4000)),
+            None => std::net::TcpListener::bind("127.0.0.4:0").unwrap().local_addr().unwrap(),
+        };
+        for (at, closes) in [(&one, true), (&other, false)] {
+            let seen = Seen::new();
+            let stream = Connect::new(at).source(source).start(&base).unwrap();
+            stream.set_callbacks(Recorder::new(&seen));
+            bed.run_until(&mut base, || !seen.is_empty());
+            assert_eq!(seen.take(), ["connected"]);
+            bed.run_until(&mut base, || come.get() == 1);
+            if closes {
+                // Who ends first keeps the port for minutes, unless it is told that that does not matter.
+                stream.shutdown_write();
+                stream.enable(Direction::READ).unwrap();
+                bed.run_until(&mut base, || stream.is_freed());
+                assert_eq!(seen.take(), ["reading eof"]);
+            }
+            stream.free();
+        }
+        first.free();
+        second.free();
     });
 }

@@ -246,11 +246,7 @@ impl Inner {
         self.kind.set(FdKind::Socket);
         self.set(State::REGISTERED, false);
         self.set(State::OWNS_FD, true);
-        let due = self.due.replace(Due::empty());
-        if !due.is_empty() {
-            // Taken off the queue with the old source.
-            self.raise(due);
-        }
+        // What is due, and was taken off the queue with the old source, comes with the readiness.
         if let Err(error) = self.try_update() {
             self.fd.set(-1);
             self.handle.set_source(self.id.get(), -1);

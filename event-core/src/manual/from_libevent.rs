@@ -141,7 +141,8 @@
 //! ## Connect, with the session as one object
 //!
 //! `bufferevent_socket_new`, `bufferevent_setcb(bev, readcb, writecb, eventcb, session)`, `bufferevent_enable`,
-//! `bufferevent_socket_connect`. The three functions and their `arg` are one value, which the stream owns:
+//! `bufferevent_socket_connect`. The three functions and their `arg` are one value, which the stream owns. For a name in the
+//! place of the address, `bufferevent_socket_connect_hostname`, there is [`BufferEvent::connect_hostname`]:
 //!
 //! ```
 //! use event_core::{Address, BufferEvent, Callbacks, Direction, Eol, EventBase, StreamEvent};
