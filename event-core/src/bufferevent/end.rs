@@ -13,6 +13,9 @@ impl Inner {
             return;
         }
         let failed = self.due.get().intersects(Due::WRITE_ERROR | Due::ERROR);
+        if !failed && self.has(State::WRITE_ENABLED) {
+            self.ask_finish();
+        }
         if self.is_flushed() || failed || !self.has(State::WRITE_ENABLED) || self.has(State::DETACHED) {
             self.free();
         } else {
@@ -25,6 +28,12 @@ impl Inner {
     /// Frees the stream so that the peer is told of a reset.
     pub(super) fn close_with_reset(&self) {
         if self.is_freed() {
+            return;
+        }
+        let layer = self.rare_if(|rare| rare.layer.take()).flatten();
+        if let Some(layer) = layer {
+            self.free();
+            layer.close_with_reset();
             return;
         }
         if self.has(State::PAIR) {
@@ -40,7 +49,7 @@ impl Inner {
         if self.is_freed() || self.has(State::WRITE_SHUT) {
             return;
         }
-        if self.is_flushed() && !self.has(State::CONNECTING) {
+        if !self.ask_finish() && self.is_flushed() && !self.has(State::CONNECTING) {
             self.shutdown_now();
             self.free_if_over();
         } else {
@@ -51,7 +60,9 @@ impl Inner {
     pub(super) fn shutdown_now(self: &Rc<Self>) {
         self.set(State::WRITE_SHUT, true);
         self.set(State::SHUTDOWN_AFTER_FLUSH, false);
-        if self.has(State::PAIR) {
+        if let Some(below) = self.below() {
+            below.shutdown_write();
+        } else if self.has(State::PAIR) {
             self.end_partner(false);
         } else if self.has(State::TRANSPORT) {
             let _ = self.with_transport(|transport| transport.shutdown(Shutdown::Write));
@@ -87,7 +98,8 @@ impl Inner {
     pub(super) fn free_if_over(&self) {
         if self.has(State::EOF)
             && self.has(State::WRITE_SHUT)
-            && !self.has(State::IN_STEP)
+            && !self.has(State::IN_STEP | State::UNDER_FILTER)
+            && (!self.has(State::FILTER) || self.is_flushed())
             && self.due.get().is_empty()
         {
             self.free();
@@ -112,7 +124,14 @@ impl Inner {
         if self.has(State::PAIR) {
             self.end_partner(true);
         }
+        if self.has(State::UNDER_FILTER) {
+            self.leave_above();
+        }
         let fd = self.fd.replace(-1);
+        let layer = self.rare_if(|rare| rare.layer.take()).flatten();
+        if let Some(layer) = &layer {
+            layer.free();
+        }
         let transport = self.rare_if(|rare| rare.transport.take()).flatten();
         let kept = self.rare_if(|rare| rare.kept.take()).flatten();
         let closures = (self.take_closures(), self.rare_if(|rare| rare.changes.take()));
@@ -121,6 +140,6 @@ impl Inner {
         if fd >= 0 && self.has(State::OWNS_FD) {
             self.handle.sys().close(fd);
         }
-        drop((slot, transport, closures, callbacks, buffers, kept));
+        drop((slot, transport, closures, callbacks, buffers, kept, layer));
     }
 }

@@ -9,7 +9,7 @@ use super::buffers::{Buffers, Side};
 use super::rare::{Cause, Rare};
 use super::state::{Due, State};
 use super::step::InStep;
-use super::{Callbacks, Direction, StreamEvent};
+use super::{BufferEvent, Callbacks, Direction, StreamEvent};
 use crate::buffer::Buffer;
 use crate::clock::Time;
 use crate::error::Error;
@@ -110,9 +110,17 @@ impl Inner {
         Some(result)
     }
 
+    /// How much is not sent if the output holds `len` bytes.
+    #[inline]
+    pub(super) fn unsent(&self, len: usize) -> usize {
+        if self.has(State::FILTER) { len + self.unsent_below() } else { len }
+    }
+
     /// Whether nothing waits to be sent.
     pub(super) fn is_flushed(&self) -> bool {
-        !self.has_output() && !self.has(State::OUTPUT_OUT)
+        !self.has_output()
+            && !self.has(State::OUTPUT_OUT)
+            && (!self.has(State::FILTER) || self.is_filtered_and_sent())
     }
 
     pub(super) fn is_closing(&self) -> bool {
@@ -127,7 +135,12 @@ impl Inner {
         let state = self.state.get();
         state.contains(State::READ_ENABLED)
             && !state.intersects(
-                State::EOF | State::CONNECTING | State::CLOSE_AFTER_FLUSH | State::DETACHED | State::FREED,
+                State::EOF
+                    | State::CONNECTING
+                    | State::CLOSE_AFTER_FLUSH
+                    | State::DETACHED
+                    | State::FREED
+                    | State::HELD_BACK,
             )
     }
 
@@ -180,6 +193,9 @@ impl Inner {
 
     pub(super) fn enable(self: &Rc<Self>, direction: Direction) -> Result<(), Error> {
         self.start()?;
+        if self.has(State::FILTER) {
+            BufferEvent { inner: self.below().ok_or(Error::Stale)? }.enable(direction)?;
+        }
         let before = self.state.get();
         self.set(
             State::READ_ENABLED,
@@ -257,8 +273,11 @@ impl Inner {
             return;
         }
         let len = self.len(Side::Output);
-        if self.finds_room(len) {
+        if self.finds_room(self.unsent(len)) {
             self.raise(Due::ROOM);
+        }
+        if self.has(State::FILTER) && len > 0 {
+            self.more_to_filter();
         }
         if len == 0 {
             self.set(State::OVERFULL, false);
@@ -366,6 +385,10 @@ impl Inner {
     /// Sends what the kernel takes now; says whether that was all.
     pub(super) fn try_flush(self: &Rc<Self>) -> Result<bool, Error> {
         self.start()?;
+        if let Some(below) = self.below() {
+            below.try_flush()?;
+            return Ok(self.is_flushed());
+        }
         // What a guard holds goes first, and so does what is being written right now.
         if !self.has(State::OUTPUT_OUT) {
             let step = InStep::enter(self);
@@ -438,10 +461,13 @@ impl Inner {
         let (wanted, before) = (self.wanted(), self.watched.get());
         if wanted != before {
             self.watched.set(wanted);
+            if self.has(State::FILTER) {
+                self.hold_below(!wanted.contains(What::READ));
+            }
             if wanted.contains(What::READ) && !before.contains(What::READ) {
                 // The time in which nothing was asked for does not count.
                 self.touch_read();
-                if self.has(State::TRANSPORT) {
+                if self.has(State::TRANSPORT | State::FILTER) {
                     // It may hold bytes from before.
                     self.raise(Due::AGAIN);
                 }

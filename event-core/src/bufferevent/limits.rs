@@ -108,7 +108,7 @@ impl BufferEvent {
 }
 
 /// What a visit reads at most unless it is told to read less.
-const READ_PER_VISIT: usize = READS_PER_VISIT * READ_BLOCK;
+pub(super) const READ_PER_VISIT: usize = READS_PER_VISIT * READ_BLOCK;
 
 fn at_least_one(bytes: Option<usize>) -> Result<usize, Error> {
     match bytes {
@@ -168,7 +168,12 @@ impl Inner {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.len(Side::Output) <= self.write_high()
+        self.unsent(self.len(Side::Output)) <= self.write_high()
+    }
+
+    /// How much the output may still take.
+    pub(super) fn room_for_output(&self) -> usize {
+        self.write_high().saturating_sub(self.len(Side::Output))
     }
 
     fn write_high(&self) -> usize {

@@ -7,6 +7,7 @@ mod calls;
 mod changes;
 mod end;
 mod files;
+mod filter;
 mod guard;
 mod inner;
 mod limits;
@@ -34,6 +35,7 @@ use crate::sys::Address;
 
 use buffers::Side;
 pub use changes::BufferChange;
+pub use filter::{Filter, Filtered, FlushMode};
 pub use guard::{BufferGuard, Scoped};
 use inner::Inner;
 pub use splice::Spliced;
@@ -363,9 +365,9 @@ impl BufferEvent {
         BufferGuard::take(&self.inner, Side::Output)
     }
 
-    /// Bytes of the output that have not been handed to the kernel.
+    /// Bytes of the output that have not been handed to the kernel; of a filter, those of the streams below included.
     pub fn pending_output(&self) -> usize {
-        self.inner.len(Side::Output)
+        self.inner.unsent(self.inner.len(Side::Output))
     }
 
     /// Bytes that lie in the input.
@@ -425,7 +427,8 @@ impl BufferEvent {
 
     /// Sends as much of the output as the kernel takes now, 1 MiB at most, instead of when the callback returns; says
     /// whether nothing is left. Nothing is sent while a guard of [`output`](Self::output) is held, while writing is
-    /// disabled or a connect is under way.
+    /// disabled or a connect is under way. On a filter nothing is filtered here: what the streams below hold is sent, and
+    /// nothing is left if no layer holds anything.
     ///
     /// No callback runs inside this call: the write callback, or the event of an error, comes in the next turn. A stream
     /// that was to be closed after its output may be freed here.
@@ -505,9 +508,12 @@ impl BufferEvent {
         Ok(self.inner.handle.priority(self.inner.id.get()))
     }
 
-    /// The fd, if the stream has one.
+    /// The fd, if the stream has one; that of the lowest stream if this is a filter.
     #[doc(alias = "bufferevent_getfd")]
     pub fn fd(&self) -> Option<RawFd> {
+        if let Some(below) = self.underlying() {
+            return below.fd();
+        }
         Some(self.inner.fd.get()).filter(|&fd| fd >= 0)
     }
 

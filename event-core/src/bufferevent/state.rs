@@ -5,7 +5,7 @@ use bitflags::bitflags;
 bitflags! {
     /// What a stream is and where it stands.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(super) struct State: u32 {
+    pub(super) struct State: u64 {
         const READ_ENABLED = 0x0001;
         const WRITE_ENABLED = 0x0002;
         /// Freed: nothing happens any more.
@@ -61,6 +61,20 @@ bitflags! {
         const OUTPUT_FIRST = 0x2000_0000;
         const INPUT_SECOND = 0x4000_0000;
         const OUTPUT_SECOND = 0x8000_0000;
+        /// Stands on another stream, with a filter in between.
+        const FILTER = 0x1_0000_0000;
+        /// Another stream stands on this one, and gets all that happens.
+        const UNDER_FILTER = 0x2_0000_0000;
+        /// The stream above takes nothing now, so nothing is read.
+        const HELD_BACK = 0x4_0000_0000;
+        /// The filter could go on with the input if there were room.
+        const STUCK = 0x8_0000_0000;
+        /// The same of the output.
+        const STUCK_OUT = 0x10_0000_0000;
+        /// Output was handed down since the write callback last came.
+        const SENT_BELOW = 0x20_0000_0000;
+        /// The filter knows that no more output comes.
+        const FINISHED = 0x40_0000_0000;
     }
 }
 

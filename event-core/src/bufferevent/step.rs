@@ -52,6 +52,8 @@ impl Source for Inner {
             if ready.intersects(Ready::READ | Ready::WRITE | Ready::CLOSED) {
                 due |= self.finish_connect();
             }
+        } else if self.has(State::FILTER) {
+            self.refill_filtered(&mut due);
         } else {
             let (mut reads, mut writes) =
                 (ready.intersects(Ready::READ | Ready::CLOSED), ready.contains(Ready::WRITE));
@@ -83,12 +85,7 @@ impl Source for Inner {
             handle.note_progress();
         }
         self.deliver(due);
-        if !self.is_freed() {
-            self.settle_input();
-        }
-        drop(step);
-        self.check_input_full();
-        self.after_step();
+        self.end_step(step);
     }
 
     fn flush(self: Rc<Self>) -> usize {
@@ -102,6 +99,10 @@ impl Source for Inner {
         let due = self.drain_out();
         drop(step);
         let after = self.len(Side::Output);
+        if after < before && self.has(State::UNDER_FILTER) {
+            // There may be room for what waits above.
+            self.raise(Due::WRITE);
+        }
         // Callbacks run on a fresh stack, in the next turn.
         self.raise_rest(due);
         self.after_step();
@@ -236,6 +237,9 @@ impl Inner {
         if !self.may_write() {
             return Due::empty();
         }
+        if self.has(State::FILTER) {
+            return self.drain_filtered();
+        }
         let mut due = Due::empty();
         let budget = self.write_budget();
         let mut output = self.borrow(Side::Output);
@@ -333,8 +337,11 @@ impl Inner {
     }
 
     /// Calls back for everything that is due, in order, and flushes after each.
-    fn deliver(self: &Rc<Self>, mut due: Due) {
+    pub(super) fn deliver(self: &Rc<Self>, mut due: Due) {
         self.set(State::REPLACED, false);
+        if self.has(State::UNDER_FILTER) {
+            return self.hand_up(due);
+        }
         if due.contains(Due::CONNECTED) {
             self.call_event(StreamEvent::CONNECTED);
             self.called(&mut due);
@@ -383,6 +390,16 @@ impl Inner {
         self.raise_rest(rest);
     }
 
+    /// What every step ends with.
+    pub(super) fn end_step(self: &Rc<Self>, step: InStep<'_>) {
+        if !self.is_freed() {
+            self.settle_input();
+        }
+        drop(step);
+        self.check_input_full();
+        self.after_step();
+    }
+
     /// Sees to it that somebody wakes this stream next, or that it ends.
     pub(super) fn after_step(self: &Rc<Self>) {
         if self.has_untold_changes() {
@@ -395,6 +412,9 @@ impl Inner {
         if self.may_write() && !self.has(State::BLOCKED) && self.has_output() {
             // The visit's budget is used up, or something was written behind the last flush.
             self.push_unflushed();
+        }
+        if self.has(State::FILTER) {
+            self.wake_filter();
         }
         if self.may_read() {
             self.ask_partner();
@@ -417,7 +437,7 @@ impl Inner {
     }
 
     /// What is left in a big block moves into memory of its own size, and the block goes back to the loop.
-    fn settle_input(&self) {
+    pub(super) fn settle_input(&self) {
         if self.has(State::HAS_INPUT) {
             self.borrow(Side::Input).settle(self.handle.pool());
         }

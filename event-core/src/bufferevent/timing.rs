@@ -43,13 +43,14 @@ impl Inner {
         let reading = self.may_read();
         // A connect that gets nowhere is output that waits, whether or not there is any yet.
         let connecting = self.has(State::CONNECTING) && self.has(State::WRITE_ENABLED);
-        let writing = connecting || self.may_write() && self.has_output();
+        let writing = connecting || self.may_write() && self.unsent(usize::from(self.has_output())) > 0;
+        let last_write = self.last_progress();
         self.rare((Time::NEVER, Time::NEVER), |rare| {
             let read = rare.read_timeout.filter(|_| reading);
             let write = rare.write_timeout.filter(|_| writing);
             (
                 read.map_or(Time::NEVER, |timeout| rare.last_read.after(timeout)),
-                write.map_or(Time::NEVER, |timeout| self.last_write.get().after(timeout)),
+                write.map_or(Time::NEVER, |timeout| last_write.after(timeout)),
             )
         })
     }
