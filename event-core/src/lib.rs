@@ -102,8 +102,8 @@ pub use address::{Address, ToAddress};
 pub use base::EventBase;
 pub use buffer::{Buffer, Eol, FileSegment};
 pub use bufferevent::{
-    BufferChange, BufferEvent, BufferGuard, Callbacks, Direction, Filter, Filtered, FlushMode, Scoped,
-    Spliced, StreamEvent, Transport,
+    BufferChange, BufferEvent, BufferGuard, Callbacks, Direction, Filter, Filtered, FlushMode, RateLimit,
+    RateLimitGroup, Scoped, Spliced, StreamEvent, Transport,
 };
 pub use bytes::Bytes;
 pub use common_timeout::CommonTimeout;

@@ -127,6 +127,9 @@ impl Inner {
         if self.has(State::UNDER_FILTER) {
             self.leave_above();
         }
+        if self.has(State::LIMITED) {
+            self.leave_group();
+        }
         let fd = self.fd.replace(-1);
         let layer = self.rare_if(|rare| rare.layer.take()).flatten();
         if let Some(layer) = &layer {

@@ -436,13 +436,20 @@ impl Inner {
         }
         let mut input = self.borrow(Side::Input);
         let before = input.len();
-        let room = self.room_beside(before).min(READ_PER_VISIT);
+        let mut room = self.room_beside(before).min(READ_PER_VISIT);
+        if self.has(State::LIMITED) {
+            room = room.min(self.quota(Side::Input));
+        }
         let mut from = below.borrow(Side::Input);
         let sifted = self.sift(Side::Input, &mut from, &mut input, room, mode);
         let left = from.len();
         drop(from);
         let len = input.len();
         drop(input);
+        if self.has(State::LIMITED) {
+            let given = len.saturating_sub(before);
+            self.charge(Side::Input, given, given >= room);
+        }
         let mut due = Due::empty();
         if len > before {
             self.handle.note_progress();
@@ -495,6 +502,9 @@ impl Inner {
         let mut moved = 0;
         // Of the bytes that went in and those that came out, the more; a filter may make many out of few.
         let mut budget = self.write_budget();
+        if self.has(State::LIMITED) {
+            budget = budget.min(self.quota(Side::Output));
+        }
         let is_nested = below.has(State::IN_STEP);
         // What is put into it is sent here, not by the flush list.
         let step = InStep::enter(&below);
@@ -551,6 +561,9 @@ impl Inner {
             }
         }
         drop(step);
+        if self.has(State::LIMITED) {
+            self.charge(Side::Output, moved, budget == 0 && self.has_output());
+        }
         if !is_nested && !below.is_freed() {
             below.after_step();
         }

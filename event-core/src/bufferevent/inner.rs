@@ -146,13 +146,22 @@ impl Inner {
 
     /// Whether bytes may be read now: wanted, and below the marks.
     pub(super) fn may_read(&self) -> bool {
-        self.wants_read() && self.room() > 0
+        self.wants_read() && !self.has(State::READ_LIMITED) && self.room() > 0
+    }
+
+    /// Whether output is to be sent, now or when the rate limit lets it.
+    fn wants_write(&self) -> bool {
+        self.may_write_but(State::empty())
     }
 
     pub(super) fn may_write(&self) -> bool {
+        self.may_write_but(State::WRITE_LIMITED)
+    }
+
+    fn may_write_but(&self, but: State) -> bool {
         let state = self.state.get();
         state.contains(State::WRITE_ENABLED)
-            && !state.intersects(State::CONNECTING | State::DETACHED | State::FREED)
+            && !state.intersects(State::CONNECTING | State::DETACHED | State::FREED | but)
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
@@ -487,7 +496,7 @@ impl Inner {
         }
         let held = self.wants_read()
             || self.has(State::CONNECTING | State::PINNED)
-            || self.may_write() && self.has_output();
+            || self.wants_write() && self.has_output();
         if held != self.has(State::HELD) {
             self.set(State::HELD, held);
             self.handle.set_held(id, held);

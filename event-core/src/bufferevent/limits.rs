@@ -94,16 +94,18 @@ impl BufferEvent {
         self.inner.write_budget()
     }
 
-    /// How many bytes the next visit may read: 0 while reading is off, paused or over.
+    /// How many bytes the next visit may read, going by marks and rate limits: 0 while reading is off, paused or over.
     #[doc(alias = "bufferevent_get_max_to_read")]
     pub fn max_to_read(&self) -> usize {
-        if self.inner.may_read() { self.inner.room().min(READ_PER_VISIT) } else { 0 }
+        let most = self.inner.room().min(READ_PER_VISIT).min(self.inner.peek_quota(Side::Input));
+        if self.inner.may_read() { most } else { 0 }
     }
 
-    /// How many bytes the next visit may write: 0 while writing is off or a connect is under way.
+    /// How many bytes the next visit may write: 0 while writing is off, a connect is under way, or a rate limit says so.
     #[doc(alias = "bufferevent_get_max_to_write")]
     pub fn max_to_write(&self) -> usize {
-        if self.inner.may_write() { self.inner.write_budget() } else { 0 }
+        let most = self.inner.write_budget().min(self.inner.peek_quota(Side::Output));
+        if self.inner.may_write() { most } else { 0 }
     }
 }
 

@@ -2,17 +2,20 @@
 
 mod attach;
 mod borrowed;
+mod bucket;
 mod buffers;
 mod calls;
 mod changes;
 mod end;
 mod files;
 mod filter;
+mod group;
 mod guard;
 mod inner;
 mod limits;
 mod pair;
 mod rare;
+mod rate_limit;
 mod splice;
 mod state;
 mod step;
@@ -33,9 +36,11 @@ use crate::error::Error;
 use crate::reactor::LoopHandle;
 use crate::sys::Address;
 
+pub use bucket::RateLimit;
 use buffers::Side;
 pub use changes::BufferChange;
 pub use filter::{Filter, Filtered, FlushMode};
+pub use group::RateLimitGroup;
 pub use guard::{BufferGuard, Scoped};
 use inner::Inner;
 pub use splice::Spliced;

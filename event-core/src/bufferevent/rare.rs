@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::changes::Changes;
 use super::filter::Layer;
 use super::inner::Inner;
+use super::rate_limit::Limits;
 use super::{BufferEvent, StreamEvent, Transport};
 use crate::clock::Time;
 use crate::error::Error;
@@ -69,6 +70,8 @@ pub(super) struct Rare {
     pub(super) layer: Option<Box<Layer>>,
     /// The stream that stands on this one.
     pub(super) above: Weak<Inner>,
+    /// Rate limits.
+    pub(super) limits: Option<Box<Limits>>,
     /// It is being joined to another one right now.
     pub(super) joining: bool,
     /// Dropped when the stream is freed.
@@ -103,6 +106,7 @@ impl Default for Rare {
             partner: Weak::new(),
             layer: None,
             above: Weak::new(),
+            limits: None,
             joining: false,
             kept: None,
             cause: None,

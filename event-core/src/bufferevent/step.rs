@@ -80,6 +80,7 @@ impl Source for Inner {
         }
         if ready.contains(Ready::TIMEOUT) {
             due |= self.expired(self.handle.cached_now());
+            self.refill_limits();
         }
         if !due.is_empty() {
             handle.note_progress();
@@ -145,11 +146,14 @@ impl Inner {
     }
 
     /// Reads into the input.
-    fn fill(&self) -> Due {
+    fn fill(self: &Rc<Self>) -> Due {
         let mut due = Due::empty();
         let mut input = self.borrow(Side::Input);
         let before = input.len();
         let mut left = self.room_beside(before);
+        if self.has(State::LIMITED) {
+            left = left.min(self.quota(Side::Input));
+        }
         let mut more = false;
         for _ in 0..READS_PER_VISIT {
             if left == 0 {
@@ -182,6 +186,9 @@ impl Inner {
         }
         let len = input.len();
         drop(input);
+        if self.has(State::LIMITED) {
+            self.charge(Side::Input, len.saturating_sub(before), left == 0);
+        }
         if more && self.has(State::TRANSPORT) {
             // The visit stopped before the transport did, and what that holds makes no fd readable.
             self.raise(Due::AGAIN);
@@ -241,7 +248,10 @@ impl Inner {
             return self.drain_filtered();
         }
         let mut due = Due::empty();
-        let budget = self.write_budget();
+        let mut budget = self.write_budget();
+        if self.has(State::LIMITED) {
+            budget = budget.min(self.quota(Side::Output));
+        }
         let mut output = self.borrow(Side::Output);
         let mut sent = 0;
         // Asked each time: what is sent drops, and the owner of referenced memory may free or disable this.
@@ -268,6 +278,9 @@ impl Inner {
             }
         }
         drop(output);
+        if self.has(State::LIMITED) {
+            self.charge(Side::Output, sent, sent >= budget && self.has_output());
+        }
         if sent > 0 {
             self.touch_write();
             if self.has(State::OVERFULL) {
@@ -425,6 +438,9 @@ impl Inner {
 
     /// Whether output that may be sent will be: on readiness, from the flush list, or when the other end of a pair asks.
     fn is_woken(&self) -> bool {
+        if self.has(State::WRITE_LIMITED) && self.has_output() && !self.is_woken_by_limit(Side::Output) {
+            return false;
+        }
         let waits = self.may_write() && self.has_output();
         !waits || self.has(State::BLOCKED | State::UNFLUSHED) || self.handle.check().is_err()
     }

@@ -57,7 +57,7 @@ impl Inner {
 
     pub(super) fn true_deadline(&self) -> Time {
         let (read, write) = self.timeouts();
-        self.deadline.get().min(read).min(write)
+        self.deadline.get().min(read).min(write).min(self.limit_deadline())
     }
 
     /// Arms the heap's timer if it would come too late. One that comes too early costs nothing until it fires.
