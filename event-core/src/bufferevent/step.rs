@@ -123,6 +123,12 @@ impl Source for Inner {
         self.update();
     }
 
+    fn refused(self: Rc<Self>, errno: i32) {
+        self.set(State::READ_ENABLED | State::WRITE_ENABLED | State::CONNECTING | State::REGISTERED, false);
+        self.fail(Cause::Errno(errno), Due::ERROR);
+        self.update();
+    }
+
     fn teardown(self: Rc<Self>) {
         self.free();
     }
