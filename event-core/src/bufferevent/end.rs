@@ -82,7 +82,7 @@ impl Inner {
         if self.is_freed() || !self.due.get().is_empty() {
             return;
         }
-        if self.is_flushed() {
+        if self.has(State::CLOSE_AFTER_FLUSH | State::SHUTDOWN_AFTER_FLUSH) && self.is_flushed() {
             if self.has(State::CLOSE_AFTER_FLUSH) {
                 self.free();
                 return;

@@ -12,6 +12,7 @@ mod filter;
 mod group;
 mod guard;
 mod inner;
+mod layers;
 mod limits;
 mod pair;
 mod rare;

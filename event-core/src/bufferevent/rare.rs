@@ -7,8 +7,8 @@ use std::rc::Weak;
 use std::time::Duration;
 
 use super::changes::Changes;
-use super::filter::Layer;
 use super::inner::Inner;
+use super::layers::Layer;
 use super::rate_limit::Limits;
 use super::{BufferEvent, StreamEvent, Transport};
 use crate::clock::Time;

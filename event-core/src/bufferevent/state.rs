@@ -75,6 +75,8 @@ bitflags! {
         const SENT_BELOW = 0x20_0000_0000;
         /// The filter knows that no more output comes.
         const FINISHED = 0x40_0000_0000;
+        /// The filter is to give out what it holds back.
+        const FLUSHES = 0x400_0000_0000;
         /// Has a rate limit, of its own or of a group.
         const LIMITED = 0x80_0000_0000;
         /// The limit lets nothing be read now.
