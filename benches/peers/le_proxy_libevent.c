@@ -5,6 +5,8 @@
  *
  *   le_proxy_libevent LISTEN CONNECT
  *
+ * LISTEN without a port takes one that is free.
+ *
  * Prints where it listens.
  */
 #define _GNU_SOURCE
@@ -110,6 +112,7 @@ int main(int argc, char **argv)
 {
 	struct sockaddr_storage from;
 	int from_len = sizeof(from);
+	/* No port at all is none in particular: libevent does not take port 0. */
 	if (argc != 3 || evutil_parse_sockaddr_port(argv[1], (struct sockaddr *)&from, &from_len) < 0 ||
 	    evutil_parse_sockaddr_port(argv[2], (struct sockaddr *)&target, &target_len) < 0) {
 		fprintf(stderr, "usage: le_proxy_libevent LISTEN CONNECT\n");

@@ -6,13 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::Outcome;
 use crate::callgrind::{self, Lengths};
-use crate::dispatch;
 use crate::options::Options;
 use crate::report::{Cell, Report, Table};
 use crate::servers::Peer;
 use crate::tools::find_tool;
+use crate::{Outcome, dispatch, throughput};
 
 /// A figure may be this much above the file's: the C library picks its copying loops by processor, and the date of an
 /// answer is made anew each second, however many requests that second has.
@@ -98,6 +97,8 @@ fn measurements() -> Outcome<Vec<(&'static str, Outcome<f64>)>> {
     Ok(vec![
         ("event, 1 ready", dispatch::our_instructions(dispatch::ONE)),
         ("event, 100 ready", dispatch::our_instructions(dispatch::MANY)),
+        ("MiB in 256 KiB blocks", throughput::our_instructions("pair")),
+        ("MiB in 256 KiB blocks, 3 filters", throughput::our_instructions("filters")),
         ("request, depth 1", request(&REQUESTS, 1)),
         ("request, depth 16", request(&BATCHES, 16)),
     ])
@@ -183,7 +184,14 @@ mod tests {
     fn every_row_of_the_file_is_measured_and_every_measurement_has_a_row() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("instructions.tsv");
         let counts = parse(&fs::read_to_string(path).unwrap()).unwrap();
-        let wanted = ["event, 1 ready", "event, 100 ready", "request, depth 1", "request, depth 16"];
+        let wanted = [
+            "MiB in 256 KiB blocks",
+            "MiB in 256 KiB blocks, 3 filters",
+            "event, 1 ready",
+            "event, 100 ready",
+            "request, depth 1",
+            "request, depth 16",
+        ];
         assert!(counts.keys().eq(wanted), "{counts:?}");
     }
 }

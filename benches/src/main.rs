@@ -6,6 +6,7 @@ mod client;
 mod dispatch;
 mod http;
 mod instructions;
+mod le_proxy;
 mod memory;
 mod options;
 mod posts;

@@ -62,27 +62,27 @@ bitflags! {
         const INPUT_SECOND = 0x4000_0000;
         const OUTPUT_SECOND = 0x8000_0000;
         /// Stands on another stream, with a filter in between.
-        const FILTER = 0x1_0000_0000;
+        const FILTER = 0x2_0000_0000;
         /// Another stream stands on this one, and gets all that happens.
-        const UNDER_FILTER = 0x2_0000_0000;
+        const UNDER_FILTER = 0x4_0000_0000;
         /// The stream above takes nothing now, so nothing is read.
-        const HELD_BACK = 0x4_0000_0000;
+        const HELD_BACK = 0x8_0000_0000;
         /// The filter could go on with the input if there were room.
-        const STUCK = 0x8_0000_0000;
+        const STUCK = 0x10_0000_0000;
         /// The same of the output.
-        const STUCK_OUT = 0x10_0000_0000;
+        const STUCK_OUT = 0x20_0000_0000;
         /// Output was handed down since the write callback last came.
-        const SENT_BELOW = 0x20_0000_0000;
+        const SENT_BELOW = 0x40_0000_0000;
         /// The filter knows that no more output comes.
-        const FINISHED = 0x40_0000_0000;
+        const FINISHED = 0x80_0000_0000;
         /// The filter is to give out what it holds back.
-        const FLUSHES = 0x400_0000_0000;
+        const FLUSHES = 0x100_0000_0000;
         /// Has a rate limit, of its own or of a group.
-        const LIMITED = 0x80_0000_0000;
+        const LIMITED = 0x200_0000_0000;
         /// The limit lets nothing be read now.
-        const READ_LIMITED = 0x100_0000_0000;
+        const READ_LIMITED = 0x400_0000_0000;
         /// The limit lets nothing be written now.
-        const WRITE_LIMITED = 0x200_0000_0000;
+        const WRITE_LIMITED = 0x800_0000_0000;
     }
 }
 
