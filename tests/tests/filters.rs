@@ -374,6 +374,38 @@ fn an_end_comes_up_behind_the_bytes_and_what_the_filter_leaves_is_a_cut() {
 }
 
 #[test]
+fn a_filter_that_needs_more_than_the_high_mark_of_the_stream_below_gets_it() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (under, peer) = bed.stream(&base);
+        under.set_watermark(Direction::READ, 0, Some(10));
+        let bev = BufferEvent::filter(&under, Lines(Log::new())).unwrap();
+        let seen = Seen::new();
+        bev.set_callbacks(Recorder::new(&seen));
+        bev.enable(Direction::READ).unwrap();
+        peer.write_all(b"this is a line that is longer\nand th");
+        bed.run_until(&mut base, || !seen.is_empty());
+        assert_eq!(seen.take(), ["read this is a line that is longer\n"]);
+        assert!(under.pending_input() <= 10);
+        // Up to the bound.
+        under.set_max(Some(50), None);
+        peer.write_all(&[b'x'; 100]);
+        bed.run_until(&mut base, || bev.is_freed());
+        assert_eq!(seen.take(), ["error"]);
+        // Over a pair as well.
+        let (one, other) = BufferEvent::pair(&base).unwrap();
+        one.set_watermark(Direction::READ, 0, Some(10));
+        let bev = BufferEvent::filter(&one, Lines(Log::new())).unwrap();
+        bev.set_callbacks(Recorder::new(&seen));
+        bev.enable(Direction::READ).unwrap();
+        other.write("another line that is longer\n").unwrap();
+        bed.run_until(&mut base, || !seen.is_empty());
+        assert_eq!(seen.take(), ["read another line that is longer\n"]);
+        bev.free();
+    });
+}
+
+#[test]
 fn an_error_of_a_filter_is_the_error_event_behind_what_it_gave() {
     each_backend(|bed| {
         for fails_writing in [false, true] {
@@ -979,6 +1011,42 @@ fn the_events_a_program_makes_up_below_come_above() {
         bed.settle(&mut base);
         assert_eq!(seen.take(), ["wrote, 0 left"]);
         bev.free();
+    });
+}
+
+#[test]
+fn http_is_served_through_a_filter() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let server = event_http::Server::new(&base).unwrap();
+        server.set_gencb(|request| request.send_reply(200, None, vec![b'y'; 100_000]));
+        let (under, peer) = bed.stream(&base);
+        server.serve(BufferEvent::filter(&under, Xor(0x55)).unwrap());
+        let turned = |bytes: &[u8]| bytes.iter().map(|byte| byte ^ 0x55).collect::<Vec<u8>>();
+        for close in ["", "Connection: close\r\n"] {
+            peer.write_all(&turned(format!("GET / HTTP/1.1\r\nHost: a\r\n{close}\r\n").as_bytes()));
+            let got = RefCell::new(Vec::new());
+            bed.run_until(&mut base, || {
+                got.borrow_mut().extend(turned(&peer.read().0));
+                got.borrow().ends_with(&[b'y'; 100_000])
+            });
+            assert!(got.borrow().starts_with(b"HTTP/1.1 200 OK\r\n"));
+        }
+        bed.run_until(&mut base, || under.is_freed());
+        server.free();
+    });
+}
+
+#[test]
+fn a_priority_is_that_of_all_layers() {
+    each_backend(|bed| {
+        let base = bed.base();
+        base.priority_init(3).unwrap();
+        let (under, _peer) = bed.stream(&base);
+        let bev = stack(&under, 2);
+        bev.set_priority(2).unwrap();
+        assert_eq!((bev.priority().unwrap(), under.priority().unwrap()), (2, 2));
+        assert!(matches!(bev.set_priority(3), Err(Error::Invalid(_))));
     });
 }
 

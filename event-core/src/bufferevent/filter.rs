@@ -129,7 +129,8 @@ impl BufferEvent {
     /// timeouts and rate limits of its own, and so has `under`. Both belong to the loop.
     ///
     /// Output moves down while `under` has [room](Self::has_room), input up while the new stream may read: so each layer
-    /// holds what its marks allow and no more. [`pending_output`](Self::pending_output) of the new stream counts what
+    /// holds what its marks allow, and no more but for a filter that can do nothing with as much: `under` then reads beyond
+    /// its high mark, up to its [`max_input`](Self::set_max). [`pending_output`](Self::pending_output) of the new stream counts what
     /// the streams below have not sent, too, and only when that is 0 is all sent: `on_write`, `on_room` and
     /// [`close_after_flush`](Self::close_after_flush) go by it.
     ///

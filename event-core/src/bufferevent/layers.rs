@@ -191,7 +191,8 @@ impl Inner {
         let waits = State::SENT_BELOW | State::NO_ROOM | State::FLUSHES | State::STUCK_OUT;
         if self.has_output() || self.has(waits) {
             self.set(State::BLOCKED, false);
-            due |= self.drain_out();
+            // What the layers below have sent is told also while this one may write no more.
+            due |= if self.may_write() { self.drain_out() } else { self.note_moved(0) };
         }
         if !due.is_empty() {
             self.handle.note_progress();
@@ -252,6 +253,7 @@ impl Inner {
         let sifted = self.sift(Side::Input, &mut from, &mut input, room, mode);
         let left = from.len();
         drop(from);
+        below.set(State::NEEDED, left > 0 && matches!(sifted, Ok(Sifted::All)));
         let len = input.len();
         drop(input);
         if self.has(State::LIMITED) {
@@ -327,7 +329,7 @@ impl Inner {
                 self.set(State::BLOCKED, true);
                 break;
             }
-            self.set(State::STUCK_OUT, false);
+            self.set(State::STUCK_OUT | State::NEEDED_OUT, false);
             let mut output = self.borrow(Side::Output);
             let before = output.len();
             let mut to = below.borrow(Side::Output);
@@ -364,6 +366,7 @@ impl Inner {
             if !failure.is_empty() || is_all {
                 // What the filter leaves waits for more, which it may have written itself.
                 let waits = left > 0 && self.len(Side::Output) == left;
+                self.set(State::NEEDED_OUT, waits && is_all);
                 self.set(State::BLOCKED, waits && self.flush_out() == FlushMode::Normal);
                 break;
             }

@@ -159,8 +159,14 @@ impl Inner {
         if !self.has(State::RARE) {
             return DEFAULT_MAX.saturating_sub(len);
         }
-        let (most, single) =
-            self.rare((0, 0), |rare| (rare.read_high.min(rare.max_input), rare.max_single_read));
+        let (high, max, single) =
+            self.rare((0, 0, 0), |rare| (rare.read_high, rare.max_input, rare.max_single_read));
+        let most = if self.has(State::NEEDED) && len >= high {
+            // The mark holds nothing but less than one message of the filter's: up to the bound, once more as much.
+            len.saturating_add(high.max(1)).min(max)
+        } else {
+            high.min(max)
+        };
         most.saturating_sub(len).min(single)
     }
 
@@ -175,7 +181,12 @@ impl Inner {
 
     /// How much the output may still take.
     pub(super) fn room_for_output(&self) -> usize {
-        self.write_high().saturating_sub(self.len(Side::Output))
+        let (len, high) = (self.len(Side::Output), self.write_high());
+        if self.has(State::NEEDED_OUT) && len >= high {
+            // As for the input: once more as much, up to the bound.
+            return self.rare(DEFAULT_MAX, |rare| rare.max_output).saturating_sub(len).min(high.max(1));
+        }
+        high.saturating_sub(len)
     }
 
     fn write_high(&self) -> usize {
@@ -215,7 +226,7 @@ impl Inner {
         }
         let len = self.len(Side::Input);
         let (max, high) = self.rare((DEFAULT_MAX, usize::MAX), |rare| (rare.max_input, rare.read_high));
-        if len >= max && high > max {
+        if len >= max && (high > max || self.has(State::NEEDED)) {
             self.set(State::READ_ENABLED, false);
             self.fail(Cause::InputFull, Due::ERROR);
         }

@@ -493,7 +493,7 @@ impl BufferEvent {
         self.inner.is_freed()
     }
 
-    /// Sets the priority of the stream's callbacks; 0 is the most urgent.
+    /// Sets the priority of the stream's callbacks, and of the streams it is a filter over; 0 is the most urgent.
     ///
     /// # Errors
     /// - `Error::Invalid` if there is no such priority or the stream is queued to run.
@@ -501,6 +501,10 @@ impl BufferEvent {
     #[doc(alias = "bufferevent_priority_set")]
     pub fn set_priority(&self, priority: u8) -> Result<(), Error> {
         self.inner.start()?;
+        if let Some(below) = self.underlying() {
+            // Whose steps call this stream's callbacks.
+            below.set_priority(priority)?;
+        }
         self.inner.handle.set_priority(self.inner.id.get(), priority)
     }
 

@@ -67,6 +67,10 @@ bitflags! {
         const UNDER_FILTER = 0x4_0000_0000;
         /// The stream above takes nothing now, so nothing is read.
         const HELD_BACK = 0x8_0000_0000;
+        /// The filter above can do nothing with what the input holds until more comes.
+        const NEEDED = 0x1000_0000_0000;
+        /// This stream's filter can do nothing with what the output holds until more comes.
+        const NEEDED_OUT = 0x2000_0000_0000;
         /// The filter could go on with the input if there were room.
         const STUCK = 0x10_0000_0000;
         /// The same of the output.

@@ -100,8 +100,8 @@ impl Source for Inner {
         let due = self.drain_out();
         drop(step);
         let after = self.len(Side::Output);
-        if after < before && self.has(State::UNDER_FILTER) {
-            // There may be room for what waits above.
+        if self.has(State::UNDER_FILTER) && (after < before || self.has(State::FILTER)) {
+            // There may be room for what waits above, or that was the last of it: a filter may have held some back.
             self.raise(Due::WRITE);
         }
         // Callbacks run on a fresh stack, in the next turn.
