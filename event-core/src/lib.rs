@@ -49,6 +49,8 @@
 //! | accept connections | [`Listener`]; with [`ListenerOptions`]; on what systemd has opened: [`listen_fds`] |
 //! | say where to listen or to connect | [`Address`], [`ToAddress`] |
 //! | read and write a stream with buffers | [`BufferEvent`] with [`Callbacks`], and [`Buffer`] |
+//! | encrypt, compress, frame: change what passes a stream | [`BufferEvent::filter`] with a [`Filter`] |
+//! | bound how fast streams move bytes | [`BufferEvent::set_rate_limit`], [`RateLimitGroup`] |
 //! | send messages to the loop from other threads | [`LoopHandle::mailbox`], [`Remote`] |
 //! | test without sockets and real time | [`testing::Sim`] |
 //! | serve HTTP | [the crate `event_http`](../event_http/index.html) |

@@ -665,7 +665,9 @@
 //!
 //! # Not there yet
 //!
-//! Of the headers event.h, event_compat.h, event_struct.h, listener.h, thread.h, util.h and watch.h nothing is missing.
+//! Of the headers bufferevent.h, bufferevent_compat.h, bufferevent_struct.h, event.h, event_compat.h, event_struct.h,
+//! listener.h, thread.h, util.h and watch.h connecting by name is missing: `bufferevent_socket_connect_hostname`,
+//! `bufferevent_socket_connect_hostname_hints`, `bufferevent_socket_get_dns_error`.
 //!
 //! Of the other headers, a name that is not in a table above has no counterpart yet.
 
