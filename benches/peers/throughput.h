@@ -1,7 +1,7 @@
 /*
  * One stream of large blocks: what the peers of throughput share.
  *
- *   throughput_NAME pair|proxy MIB BLOCK_KIB [more]
+ *   throughput_NAME pair|filters|proxy MIB BLOCK_KIB [more]
  *
  * "pair": a loop has both ends of a socket pair, writes blocks into one and throws away what comes out of the other.
  * "proxy": a thread writes blocks into a socket, the loop passes them on to another, and a thread reads them there.

@@ -1,7 +1,7 @@
 /*
  * One stream of large blocks through bufferevents. The proxy is that of libevent's own sample: what is read moves to the
  * other's output, and reading pauses while that holds too much. With "large" the caps on one round are lifted as far as
- * they can be.
+ * they can be. "filters" is "pair" with three filters at each end that pass everything on.
  */
 #define _GNU_SOURCE
 #include <event2/buffer.h>
@@ -78,6 +78,13 @@ int main(int argc, char **argv)
 	out = bufferevent_socket_new(base, stream.out, 0);
 	if (!base || !in || !out)
 		fail("bufferevent_socket_new");
+	if (strcmp(argv[1], "filters") == 0)
+		for (int i = 0; i < 3; i++) {
+			in = bufferevent_filter_new(in, NULL, NULL, BEV_OPT_CLOSE_ON_FREE, NULL, NULL);
+			out = bufferevent_filter_new(out, NULL, NULL, BEV_OPT_CLOSE_ON_FREE, NULL, NULL);
+			if (!in || !out)
+				fail("bufferevent_filter_new");
+		}
 	if (argc == 5 && strcmp(argv[4], "large") == 0) {
 		bufferevent_set_max_single_read(in, 1 << 18);
 		bufferevent_set_max_single_write(out, 1 << 20);

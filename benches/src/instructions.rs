@@ -6,14 +6,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::Outcome;
 use crate::callgrind::{self, Lengths};
-use crate::dispatch;
 use crate::options::Options;
 use crate::peers::Peer;
 use crate::report::{Cell, Report, Table};
 use crate::tools::find_tool;
 use crate::work::Work;
+use crate::{Outcome, dispatch, throughput};
 
 /// A figure may be this much above the file's: the C library picks its copying loops by processor, and the date of an
 /// answer is made anew each second, however many requests that second has.
@@ -32,6 +31,10 @@ struct Request {
 /// What is measured of the loop.
 const EVENTS: [(&str, dispatch::Shape); 2] =
     [("event, 1 ready", dispatch::ONE), ("event, 100 ready", dispatch::MANY)];
+
+/// A MiB through streams: its name, and the mode of `throughput`.
+const STREAMS: [(&str, &str); 2] =
+    [("MiB in 256 KiB blocks", "pair"), ("MiB in 256 KiB blocks, 3 filters", "filters")];
 
 const MANY: Lengths = Lengths { short: 300, long: 1_800 };
 const BATCHES: Lengths = Lengths { short: 50, long: 250 };
@@ -119,6 +122,7 @@ fn measurements() -> Outcome<Vec<(&'static str, Outcome<f64>)>> {
     };
     let mut all: Vec<_> =
         EVENTS.iter().map(|&(name, shape)| (name, dispatch::our_instructions(shape))).collect();
+    all.extend(STREAMS.iter().map(|&(name, mode)| (name, throughput::our_instructions(mode))));
     all.extend(REQUESTS.iter().map(|request| (request.name, of_request(request))));
     Ok(all)
 }
@@ -204,6 +208,7 @@ mod tests {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("instructions.tsv");
         let counts = parse(&fs::read_to_string(path).unwrap()).unwrap();
         let mut wanted = EVENTS.map(|(name, _)| name).to_vec();
+        wanted.extend(STREAMS.map(|(name, _)| name));
         wanted.extend(REQUESTS.map(|request| request.name));
         wanted.sort_unstable();
         assert!(counts.keys().eq(&wanted), "{counts:?}");

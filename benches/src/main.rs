@@ -10,6 +10,7 @@ mod configured;
 mod dispatch;
 mod http;
 mod instructions;
+mod le_proxy;
 mod memory;
 mod modes;
 mod options;

@@ -20,7 +20,7 @@ or, with --features chart,
   --seconds S            http: whole seconds of load in a round (2)
   --modes A,B            only these modes: http (k1,k64,k400,k4000,close64,pipe16,post1k,post1m,big1m,file1m),
                          dispatch (100/1,1000/100,9000/100), timers (1000,100000,1000000,one),
-                         throughput (pair,proxy), bulk (up,slow-up,down,slow-down)
+                         throughput (pair,filters,proxy,le-proxy), bulk (up,slow-up,down,slow-down)
   --connections LOW,HIGH memory: the two counts the slope is taken between (2000,9000)
   --only A,B             only these servers or programs, by name
   --server NAME=PATH     one more server: a program that takes ADDR:PORT, say an older build (repeatable);

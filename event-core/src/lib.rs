@@ -50,6 +50,8 @@
 //! | say where to listen or to connect | [`Address`], [`ToAddress`] |
 //! | connect by name, with deadlines | [`BufferEvent::connect_hostname`], [`Connect`]; another [`Resolver`] |
 //! | read and write a stream with buffers | [`BufferEvent`] with [`Callbacks`], and [`Buffer`] |
+//! | encrypt, compress, frame: change what passes a stream | [`BufferEvent::filter`] with a [`Filter`] |
+//! | bound how fast streams move bytes | [`BufferEvent::set_rate_limit`], [`RateLimitGroup`] |
 //! | send messages to the loop from other threads | [`LoopHandle::mailbox`], [`Remote`] |
 //! | test without sockets and real time | [`testing::Sim`] |
 //! | serve HTTP | [the crate `event_http`](../event_http/index.html) |
@@ -132,8 +134,8 @@ pub use address::{Address, Target, ToAddress};
 pub use base::EventBase;
 pub use buffer::{Buffer, Eol, FileSegment};
 pub use bufferevent::{
-    BufferChange, BufferEvent, BufferGuard, Callbacks, Connect, Direction, NewSocket, Scoped, Spliced,
-    StreamEvent, Transport,
+    BufferChange, BufferEvent, BufferGuard, Callbacks, Connect, Direction, Filter, Filtered, FlushMode,
+    NewSocket, RateLimit, RateLimitGroup, Scoped, Spliced, StreamEvent, Transport,
 };
 pub use bytes::Bytes;
 pub use common_timeout::CommonTimeout;

@@ -155,6 +155,20 @@ pub mod becat {}
 /// ```
 pub mod proxy {}
 
+/// libevent's `le-proxy` sample: a TCP proxy that closes both sides when one ends. `cargo run --example le_proxy`
+///
+/// ```ignore
+#[doc = include_str!("../examples/le_proxy.rs")]
+/// ```
+pub mod le_proxy {}
+
+/// A filter that compresses. `cargo run --example compress`
+///
+/// ```ignore
+#[doc = include_str!("../examples/compress.rs")]
+/// ```
+pub mod compress {}
+
 #[doc = include_str!("../../DESIGN.md")]
 pub mod design {}
 

@@ -5,14 +5,15 @@
 #![allow(clippy::unwrap_used)]
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use event_core::testing::{Call, Faults, Peer, ScriptedResolver, Sim};
 use event_core::{
-    Accepted, Address, BufferEvent, Callbacks, Connect, Direction, EventBase, Family, Listener, LoopEnd,
-    LoopFlags, StreamEvent, What,
+    Accepted, Address, Buffer, BufferEvent, Callbacks, Connect, Direction, EventBase, Family, Filter,
+    Filtered, FlushMode, Listener, LoopEnd, LoopFlags, RateLimit, RateLimitGroup, StreamEvent, What,
 };
 use tests::streams::Canary;
 
@@ -140,6 +141,9 @@ const SCENARIOS: &[(&str, Run, usize, &[&str])] = &[
     ("visits", visits, 6000, &[]),
     ("peer that never reads", never_reads, 0, &["full"]),
     ("pair behind a socket", behind, 6000, &[]),
+    ("filters", filters, 6000, &["eof", "eof"]),
+    ("rate limits", rate_limits, 6000, &[]),
+    ("filters under limits", limited_filters, 6000, &["eof", "eof"]),
 ];
 
 /// Notes a failure of a writer; the end of its peer ends it.
@@ -583,6 +587,120 @@ fn behind(base: &EventBase, _: &Sim, notes: &Notes) -> Option<()> {
         }));
     })?;
     let client = connect(base, notes, &address)?;
+    client.set_callbacks(Sink(notes.clone()));
+    notes.check(client.enable(Direction::READ));
+    notes.check(client.write(message()));
+    client.shutdown_write();
+    Some(())
+}
+
+/// Passes things on in pieces, counts what passes, and says so behind it at the end.
+struct Framed {
+    notes: Notes,
+    came: usize,
+    went: usize,
+}
+
+impl Filter for Framed {
+    fn input(
+        &mut self,
+        from: &mut Buffer,
+        to: &mut Buffer,
+        room: usize,
+        mode: FlushMode,
+    ) -> io::Result<Filtered> {
+        // All but the last four bytes, which are the count.
+        let bytes = from.len().saturating_sub(4).min(room).min(500);
+        if bytes > 0 {
+            self.came += from.remove_buffer(to, bytes);
+            return Ok(Filtered::Done);
+        }
+        if mode < FlushMode::Finished {
+            return Ok(Filtered::NeedMore);
+        }
+        let mut count = [0; 4];
+        if from.remove(&mut count) < 4 || u32::from_be_bytes(count) as usize != self.came {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.notes.see("eof");
+        Ok(Filtered::NeedMore)
+    }
+
+    fn output(
+        &mut self,
+        from: &mut Buffer,
+        to: &mut Buffer,
+        room: usize,
+        mode: FlushMode,
+    ) -> io::Result<Filtered> {
+        self.went += from.remove_buffer(to, room.min(700));
+        if mode == FlushMode::Finished && from.is_empty() {
+            to.add(&u32::try_from(self.went).unwrap().to_be_bytes());
+            return Ok(Filtered::NeedMore);
+        }
+        Ok(Filtered::Done)
+    }
+}
+
+fn framed(under: &BufferEvent, notes: &Notes) -> Option<BufferEvent> {
+    let filter = BufferEvent::filter(under, Framed { notes: notes.clone(), came: 0, went: 0 });
+    let filter = filter.and_then(|framed| BufferEvent::filter(&framed, Pass));
+    if filter.is_err() {
+        under.free();
+    }
+    notes.check(filter)
+}
+
+struct Pass;
+
+impl Filter for Pass {}
+
+fn filters(base: &EventBase, _: &Sim, notes: &Notes) -> Option<()> {
+    let address = serve(base, notes, |bev, notes| {
+        bev.set_watermark(Direction::READ, 0, Some(900));
+        let Some(bev) = framed(&bev, notes) else { return };
+        bev.set_watermark(Direction::READ, 0, Some(1100));
+        bev.set_callbacks(Sink(notes.clone()));
+        notes.check(bev.enable(Direction::READ));
+    })?;
+    let client = connect(base, notes, &address)?;
+    client.set_watermark(Direction::WRITE, 0, Some(1500));
+    let client = framed(&client, notes)?;
+    tell(&client, notes);
+    notes.check(client.write(message()));
+    client.shutdown_write();
+    Some(())
+}
+
+fn rate_limits(base: &EventBase, _: &Sim, notes: &Notes) -> Option<()> {
+    let group =
+        notes.check(RateLimitGroup::new(base, RateLimit::new().read(1500, 1500).write(2000, 2000)))?;
+    let of_server = group.clone();
+    let address = serve(base, notes, move |bev, notes| {
+        notes.check(bev.set_rate_limit(Some(RateLimit::new().read(1000, 4000).write(700, 700))));
+        notes.check(bev.add_to_rate_limit_group(&of_server));
+        bev.set_callbacks(Echo(notes.clone()));
+        notes.check(bev.enable(Direction::READ));
+    })?;
+    let client = connect(base, notes, &address)?;
+    notes.check(client.add_to_rate_limit_group(&group));
+    client.set_callbacks(Sink(notes.clone()));
+    notes.check(client.enable(Direction::READ));
+    notes.check(client.write(message()));
+    client.shutdown_write();
+    Some(())
+}
+
+fn limited_filters(base: &EventBase, _: &Sim, notes: &Notes) -> Option<()> {
+    let address = serve(base, notes, |bev, notes| {
+        notes.check(bev.set_rate_limit(Some(RateLimit::new().read(1300, 1300))));
+        let Some(bev) = framed(&bev, notes) else { return };
+        notes.check(bev.set_rate_limit(Some(RateLimit::new().read(1000, 1000).tick(SECOND / 2))));
+        bev.set_callbacks(Sink(notes.clone()));
+        notes.check(bev.enable(Direction::READ));
+    })?;
+    let client = framed(&connect(base, notes, &address)?, notes)?;
+    notes.check(client.set_rate_limit(Some(RateLimit::new().write(2000, 2000))));
     client.set_callbacks(Sink(notes.clone()));
     notes.check(client.enable(Direction::READ));
     notes.check(client.write(message()));

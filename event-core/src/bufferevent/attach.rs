@@ -28,7 +28,7 @@ impl BufferEvent {
     /// end and its errors included, is forgotten: an event of it that was not told yet does not come.
     ///
     /// # Errors
-    /// - `Error::Invalid` for an end of a pair and for a stream over a transport.
+    /// - `Error::Invalid` for an end of a pair and for a stream over a transport or another stream.
     /// - `Error::Io` if the fd cannot be made non-blocking, after which all is as before, or if the backend refuses it:
     ///   then the stream has none.
     /// - `Error::Stale` if the stream was freed; `Error::LoopGone`, `Error::Forked`.
@@ -51,7 +51,7 @@ impl BufferEvent {
     /// is none. What was read stays in the input and what was not sent in the output.
     ///
     /// # Errors
-    /// - `Error::Invalid` for an end of a pair and for a stream over a transport.
+    /// - `Error::Invalid` for an end of a pair and for a stream over a transport or another stream.
     /// - `Error::Stale` if the stream was freed; `Error::LoopGone`, `Error::Forked`.
     #[doc(alias = "bufferevent_setfd")]
     pub fn detach_fd(&self) -> Result<Option<RawFd>, Error> {
@@ -68,7 +68,7 @@ impl BufferEvent {
     ///
     /// # Errors
     /// - `Error::Io` if the system cannot even try; nothing has changed then. A refusal is an event.
-    /// - `Error::Invalid` for an end of a pair and for a stream over a transport.
+    /// - `Error::Invalid` for an end of a pair and for a stream over a transport or another stream.
     /// - `Error::Stale` if the stream was freed; `Error::LoopGone`, `Error::Forked`.
     #[doc(alias = "bufferevent_socket_connect")]
     pub fn reconnect(&self, address: &Address) -> Result<(), Error> {
@@ -91,7 +91,7 @@ impl Inner {
     pub(super) fn check_replaceable(&self) -> Result<(), Error> {
         self.check()?;
         self.handle.check()?;
-        if self.has(State::PAIR | State::TRANSPORT) {
+        if self.has(State::PAIR | State::TRANSPORT | State::FILTER) {
             return Err(Error::Invalid("this stream brings its bytes along without an fd of its own"));
         }
         Ok(())

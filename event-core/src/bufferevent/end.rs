@@ -14,6 +14,9 @@ impl Inner {
             return;
         }
         let failed = self.due.get().intersects(Due::WRITE_ERROR | Due::ERROR);
+        if !failed && self.has(State::WRITE_ENABLED) {
+            self.ask_finish();
+        }
         if failed || !self.has(State::WRITE_ENABLED) || self.has(State::DETACHED) {
             self.free();
             return;
@@ -46,6 +49,12 @@ impl Inner {
         if self.is_freed() {
             return;
         }
+        let layer = self.rare_if(|rare| rare.layer.take()).flatten();
+        if let Some(layer) = layer {
+            self.free();
+            layer.close_with_reset();
+            return;
+        }
         if self.has(State::PAIR) {
             self.reset_partner();
         } else if self.fd.get() >= 0 && self.has(State::OWNS_FD | State::TRANSPORT) {
@@ -59,7 +68,7 @@ impl Inner {
         if self.is_freed() || self.has(State::WRITE_SHUT) {
             return;
         }
-        if self.is_flushed() && !self.has(State::CONNECTING) {
+        if !self.ask_finish() && self.is_flushed() && !self.has(State::CONNECTING) {
             self.shutdown_now();
             self.free_if_over();
         } else {
@@ -80,7 +89,9 @@ impl Inner {
         }
         self.set(State::WRITE_SHUT, true);
         self.set(State::SHUTDOWN_AFTER_FLUSH, false);
-        if self.has(State::PAIR) {
+        if let Some(below) = self.below() {
+            below.shutdown_write();
+        } else if self.has(State::PAIR) {
             self.end_partner(false);
         } else if self.has(State::TRANSPORT) {
             self.update();
@@ -100,7 +111,7 @@ impl Inner {
         if self.is_freed() || !self.due.get().is_empty() {
             return;
         }
-        if self.is_flushed() {
+        if self.has(State::CLOSE_AFTER_FLUSH | State::SHUTDOWN_AFTER_FLUSH) && self.is_flushed() {
             if self.has(State::CLOSE_AFTER_FLUSH) {
                 return self.close_flushed();
             }
@@ -115,7 +126,8 @@ impl Inner {
     pub(super) fn free_if_over(&self) {
         if self.has(State::EOF)
             && self.has(State::WRITE_SHUT)
-            && !self.has(State::IN_STEP)
+            && !self.has(State::IN_STEP | State::UNDER_FILTER)
+            && (!self.has(State::FILTER) || self.is_flushed())
             && self.due.get().is_empty()
         {
             self.free();
@@ -140,7 +152,17 @@ impl Inner {
         if self.has(State::PAIR) {
             self.end_partner(true);
         }
+        if self.has(State::UNDER_FILTER) {
+            self.leave_above();
+        }
+        if self.has(State::LIMITED) {
+            self.leave_group();
+        }
         let fd = self.fd.replace(-1);
+        let layer = self.rare_if(|rare| rare.layer.take()).flatten();
+        if let Some(layer) = &layer {
+            layer.free();
+        }
         let transport = self.rare_if(|rare| rare.transport.take()).flatten();
         let kept = self.rare_if(|rare| rare.kept.take()).flatten();
         let closures = (self.take_closures(), self.rare_if(|rare| rare.changes.take()));
@@ -151,6 +173,6 @@ impl Inner {
         if fd >= 0 && self.has(State::OWNS_FD) {
             self.handle.sys().close(fd);
         }
-        drop((slot, transport, closures, callbacks, buffers, kept, ended));
+        drop((slot, transport, closures, callbacks, buffers, kept, ended, layer));
     }
 }

@@ -9,7 +9,7 @@ use super::buffers::{Buffers, Side};
 use super::rare::{Cause, DEFAULT_ROOM, Rare};
 use super::state::{Due, State};
 use super::step::InStep;
-use super::{Callbacks, Direction, StreamEvent};
+use super::{BufferEvent, Callbacks, Direction, StreamEvent};
 use crate::buffer::Buffer;
 use crate::clock::Time;
 use crate::error::Error;
@@ -140,9 +140,17 @@ impl Inner {
         Some(result)
     }
 
+    /// How much is not sent if the output holds `len` bytes.
+    #[inline]
+    pub(super) fn unsent(&self, len: usize) -> usize {
+        if self.has(State::FILTER) { len + self.unsent_below() } else { len }
+    }
+
     /// Whether nothing waits to be sent.
     pub(super) fn is_flushed(&self) -> bool {
-        !self.has_output() && !self.has(State::OUTPUT_OUT)
+        !self.has_output()
+            && !self.has(State::OUTPUT_OUT)
+            && (!self.has(State::FILTER) || self.is_filtered_and_sent())
     }
 
     pub(super) fn is_closing(&self) -> bool {
@@ -158,20 +166,34 @@ impl Inner {
         let state = self.state.get();
         state.contains(State::READ_ENABLED)
             && !state.intersects(
-                State::EOF | State::CONNECTING | State::CLOSE_AFTER_FLUSH | State::DETACHED | State::FREED,
+                State::EOF
+                    | State::CONNECTING
+                    | State::CLOSE_AFTER_FLUSH
+                    | State::DETACHED
+                    | State::FREED
+                    | State::HELD_BACK,
             )
     }
 
     /// Whether bytes may be read now: wanted, and below the marks.
     pub(super) fn may_read(&self) -> bool {
-        self.wants_read() && self.room() > 0
+        self.wants_read() && !self.has(State::READ_LIMITED) && self.room() > 0
+    }
+
+    /// Whether output is to be sent, now or when the rate limit lets it.
+    fn wants_write(&self) -> bool {
+        self.may_write_but(State::empty())
     }
 
     #[inline]
     pub(super) fn may_write(&self) -> bool {
+        self.may_write_but(State::WRITE_LIMITED)
+    }
+
+    fn may_write_but(&self, but: State) -> bool {
         let state = self.state.get();
         state.contains(State::WRITE_ENABLED)
-            && !state.intersects(State::CONNECTING | State::DETACHED | State::FREED)
+            && !state.intersects(State::CONNECTING | State::DETACHED | State::FREED | but)
     }
 
     #[inline]
@@ -224,6 +246,9 @@ impl Inner {
 
     pub(super) fn enable(self: &Rc<Self>, direction: Direction) -> Result<(), Error> {
         self.start()?;
+        if self.has(State::FILTER) {
+            BufferEvent { inner: self.below().ok_or(Error::Stale)? }.enable(direction)?;
+        }
         let before = self.state.get();
         self.set(
             State::READ_ENABLED,
@@ -327,8 +352,11 @@ impl Inner {
             return;
         }
         let len = self.len(Side::Output);
-        if self.finds_room(len) {
+        if self.finds_room(self.unsent(len)) {
             self.raise(Due::ROOM);
+        }
+        if self.has(State::FILTER) && len > 0 {
+            self.more_to_filter();
         }
         if len == 0 {
             self.set(State::OVERFULL, false);
@@ -437,6 +465,10 @@ impl Inner {
     /// Sends what the kernel takes now; says whether that was all.
     pub(super) fn try_flush(self: &Rc<Self>) -> Result<bool, Error> {
         self.start()?;
+        if let Some(below) = self.below() {
+            below.try_flush()?;
+            return Ok(self.is_flushed());
+        }
         // What a guard holds goes first, and so does what is being written right now.
         if !self.has(State::OUTPUT_OUT) {
             let step = InStep::enter(self);
@@ -513,10 +545,13 @@ impl Inner {
         let (wanted, before) = (self.wanted(), self.watched.get());
         if wanted != before {
             self.watched.set(wanted);
+            if self.has(State::FILTER) {
+                self.hold_below(!wanted.contains(What::READ));
+            }
             if wanted.contains(What::READ) && !before.contains(What::READ) {
                 // The time in which nothing was asked for does not count.
                 self.touch_read();
-                if self.has(State::TRANSPORT) {
+                if self.has(State::TRANSPORT | State::FILTER) {
                     // It may hold bytes from before.
                     self.raise(Due::AGAIN);
                 }
@@ -536,7 +571,7 @@ impl Inner {
         }
         let held = self.wants_read()
             || self.has(State::CONNECTING | State::PINNED)
-            || self.may_write() && (self.has_output() || self.ends_later());
+            || self.wants_write() && (self.has_output() || self.ends_later());
         if held != self.has(State::HELD) {
             self.set(State::HELD, held);
             self.handle.set_held(id, held);

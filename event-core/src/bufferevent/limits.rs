@@ -94,21 +94,23 @@ impl BufferEvent {
         self.inner.write_budget()
     }
 
-    /// How many bytes the next visit may read: 0 while reading is off, paused or over.
+    /// How many bytes the next visit may read, going by marks and rate limits: 0 while reading is off, paused or over.
     #[doc(alias = "bufferevent_get_max_to_read")]
     pub fn max_to_read(&self) -> usize {
-        if self.inner.may_read() { self.inner.room().min(READ_PER_VISIT) } else { 0 }
+        let most = self.inner.room().min(READ_PER_VISIT).min(self.inner.peek_quota(Side::Input));
+        if self.inner.may_read() { most } else { 0 }
     }
 
-    /// How many bytes the next visit may write: 0 while writing is off or a connect is under way.
+    /// How many bytes the next visit may write: 0 while writing is off, a connect is under way, or a rate limit says so.
     #[doc(alias = "bufferevent_get_max_to_write")]
     pub fn max_to_write(&self) -> usize {
-        if self.inner.may_write() { self.inner.write_budget() } else { 0 }
+        let most = self.inner.write_budget().min(self.inner.peek_quota(Side::Output));
+        if self.inner.may_write() { most } else { 0 }
     }
 }
 
 /// What a visit reads at most unless it is told to read less.
-const READ_PER_VISIT: usize = READS_PER_VISIT * READ_BLOCK;
+pub(super) const READ_PER_VISIT: usize = READS_PER_VISIT * READ_BLOCK;
 
 fn at_least_one(bytes: Option<usize>) -> Result<usize, Error> {
     match bytes {
@@ -157,8 +159,14 @@ impl Inner {
         if !self.has(State::RARE) {
             return DEFAULT_MAX.saturating_sub(len);
         }
-        let (most, single) =
-            self.rare((0, 0), |rare| (rare.read_high.min(rare.max_input), rare.max_single_read));
+        let (high, max, single) =
+            self.rare((0, 0, 0), |rare| (rare.read_high, rare.max_input, rare.max_single_read));
+        let most = if self.has(State::NEEDED) && len >= high {
+            // The mark holds nothing but less than one message of the filter's: up to the bound, once more as much.
+            len.saturating_add(high.max(1)).min(max)
+        } else {
+            high.min(max)
+        };
         most.saturating_sub(len).min(single)
     }
 
@@ -168,7 +176,17 @@ impl Inner {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.len(Side::Output) <= self.write_high()
+        self.unsent(self.len(Side::Output)) <= self.write_high()
+    }
+
+    /// How much the output may still take.
+    pub(super) fn room_for_output(&self) -> usize {
+        let (len, high) = (self.len(Side::Output), self.write_high());
+        if self.has(State::NEEDED_OUT) && len >= high {
+            // As for the input: once more as much, up to the bound.
+            return self.rare(DEFAULT_MAX, |rare| rare.max_output).saturating_sub(len).min(high.max(1));
+        }
+        high.saturating_sub(len)
     }
 
     fn write_high(&self) -> usize {
@@ -208,7 +226,7 @@ impl Inner {
         }
         let len = self.len(Side::Input);
         let (max, high) = self.rare((DEFAULT_MAX, usize::MAX), |rare| (rare.max_input, rare.read_high));
-        if len >= max && high > max {
+        if len >= max && (high > max || self.has(State::NEEDED)) {
             self.set(State::READ_ENABLED, false);
             self.fail(Cause::InputFull, Due::ERROR);
         }

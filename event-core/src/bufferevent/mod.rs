@@ -2,6 +2,7 @@
 
 mod attach;
 mod borrowed;
+mod bucket;
 mod buffers;
 mod calls;
 mod changes;
@@ -9,12 +10,16 @@ mod connect;
 mod connecting;
 mod end;
 mod files;
+mod filter;
+mod group;
 mod guard;
 mod inner;
+mod layers;
 mod limits;
 mod pair;
 mod race;
 mod rare;
+mod rate_limit;
 mod splice;
 mod state;
 mod step;
@@ -35,9 +40,12 @@ use crate::error::{ConnectError, ConnectPhase, Error};
 use crate::reactor::LoopHandle;
 use crate::sys::Address;
 
+pub use bucket::RateLimit;
 use buffers::Side;
 pub use changes::BufferChange;
 pub use connect::{Connect, NewSocket};
+pub use filter::{Filter, Filtered, FlushMode};
+pub use group::RateLimitGroup;
 pub use guard::{BufferGuard, Scoped};
 use inner::Inner;
 pub use splice::Spliced;
@@ -383,10 +391,10 @@ impl BufferEvent {
         BufferGuard::take(&self.inner, Side::Output)
     }
 
-    /// Bytes of the output that have not been handed to the kernel.
+    /// Bytes of the output that have not been handed to the kernel; of a filter, those of the streams below included.
     #[inline]
     pub fn pending_output(&self) -> usize {
-        self.inner.len(Side::Output)
+        self.inner.unsent(self.inner.len(Side::Output))
     }
 
     /// Bytes that lie in the input.
@@ -448,7 +456,8 @@ impl BufferEvent {
 
     /// Sends as much of the output as the kernel takes now, 1 MiB at most, instead of when the callback returns; says
     /// whether nothing is left. Nothing is sent while a guard of [`output`](Self::output) is held, while writing is
-    /// disabled or a connect is under way.
+    /// disabled or a connect is under way. On a filter nothing is filtered here: what the streams below hold is sent, and
+    /// nothing is left if no layer holds anything.
     ///
     /// No callback runs inside this call: the write callback, or the event of an error, comes in the next turn. A stream
     /// that was to be closed after its output may be freed here.
@@ -509,7 +518,7 @@ impl BufferEvent {
         self.inner.is_freed()
     }
 
-    /// Sets the priority of the stream's callbacks; 0 is the most urgent.
+    /// Sets the priority of the stream's callbacks, and of the streams it is a filter over; 0 is the most urgent.
     ///
     /// # Errors
     /// - `Error::Invalid` if there is no such priority or the stream is queued to run.
@@ -517,6 +526,10 @@ impl BufferEvent {
     #[doc(alias = "bufferevent_priority_set")]
     pub fn set_priority(&self, priority: u8) -> Result<(), Error> {
         self.inner.start()?;
+        if let Some(below) = self.underlying() {
+            // Whose steps call this stream's callbacks.
+            below.set_priority(priority)?;
+        }
         self.inner.handle.set_priority(self.inner.id.get(), priority)
     }
 
@@ -530,9 +543,12 @@ impl BufferEvent {
         Ok(self.inner.handle.priority(self.inner.id.get()))
     }
 
-    /// The fd, if the stream has one.
+    /// The fd, if the stream has one; that of the lowest stream if this is a filter.
     #[doc(alias = "bufferevent_getfd")]
     pub fn fd(&self) -> Option<RawFd> {
+        if let Some(below) = self.underlying() {
+            return below.fd();
+        }
         Some(self.inner.fd.get()).filter(|&fd| fd >= 0)
     }
 

@@ -25,7 +25,11 @@ impl Inner {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         // The other end gets memory: a file that fails is this end's error.
-        let room = load(output, partner.room().min(max))?;
+        let mut room = partner.room();
+        if partner.has(State::LIMITED) {
+            room = room.min(partner.quota(Side::Input));
+        }
+        let room = load(output, room.min(max))?;
         if !partner.may_read() {
             // A file that is used up is let go, which may run code of the program's.
             return Err(io::ErrorKind::WouldBlock.into());
@@ -35,6 +39,9 @@ impl Inner {
         drop(input);
         if moved > 0 {
             partner.touch_read();
+            if partner.has(State::LIMITED) {
+                partner.charge(Side::Input, moved, moved == room);
+            }
             // Below the low mark too: its step looks at the bound of the input.
             partner.raise(Due::ARRIVED);
             partner.update();

@@ -2,12 +2,15 @@
 //! that an idle connection does not pay for it.
 
 use std::any::Any;
+use std::io;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use super::changes::Changes;
 use super::connecting::Connecting;
 use super::inner::Inner;
+use super::layers::Layer;
+use super::rate_limit::Limits;
 use super::{BufferEvent, StreamEvent, Transport};
 use crate::clock::Time;
 use crate::error::{ConnectError, Error};
@@ -26,9 +29,9 @@ pub(super) type EventCallback = Box<dyn FnMut(&BufferEvent, StreamEvent)>;
 #[derive(Clone, Debug)]
 pub(super) enum Cause {
     Connect(ConnectError),
-    /// What was to be sent, or to be read, ended too soon.
-    Cut,
     Errno(i32),
+    /// An error that is not the system's: of a filter or transport, or that what was to be sent ended too soon.
+    Kind(io::ErrorKind),
     InputFull,
     /// The kernel lost the fd behind our back.
     Lost,
@@ -36,19 +39,18 @@ pub(super) enum Cause {
 }
 
 impl Cause {
-    pub(super) fn of(error: &std::io::Error) -> Cause {
+    pub(super) fn of(error: &io::Error) -> Cause {
         match error.raw_os_error() {
             Some(errno) => Cause::Errno(errno),
-            None if error.kind() == std::io::ErrorKind::UnexpectedEof => Cause::Cut,
-            None => Cause::Errno(libc::EIO),
+            None => Cause::Kind(error.kind()),
         }
     }
 
     pub(super) fn error(self) -> Error {
         match self {
             Cause::Connect(error) => Error::Connect(error),
-            Cause::Cut => Error::Io(std::io::ErrorKind::UnexpectedEof.into()),
-            Cause::Errno(errno) => Error::Io(std::io::Error::from_raw_os_error(errno)),
+            Cause::Errno(errno) => Error::Io(io::Error::from_raw_os_error(errno)),
+            Cause::Kind(kind) => Error::Io(kind.into()),
             Cause::InputFull => Error::InputFull,
             Cause::Lost => Error::Stale,
             Cause::OutputFull => Error::OutputFull,
@@ -67,6 +69,12 @@ pub(super) struct Rare {
     pub(super) triggered: StreamEvent,
     pub(super) transport: Option<Box<dyn Transport>>,
     pub(super) partner: Weak<Inner>,
+    /// What a stream over another one has.
+    pub(super) layer: Option<Box<Layer>>,
+    /// The stream that stands on this one.
+    pub(super) above: Weak<Inner>,
+    /// Rate limits.
+    pub(super) limits: Option<Box<Limits>>,
     /// It is being joined to another one right now.
     pub(super) joining: bool,
     /// Dropped when the stream is freed.
@@ -101,6 +109,9 @@ impl Default for Rare {
             triggered: StreamEvent::empty(),
             transport: None,
             partner: Weak::new(),
+            layer: None,
+            above: Weak::new(),
+            limits: None,
             joining: false,
             kept: None,
             cause: None,

@@ -63,6 +63,32 @@ bitflags! {
         const OUTPUT_SECOND = 0x8000_0000;
         /// What the callback that runs has written needs no write callback, if all of it is sent when that returns.
         const UNATTENDED = 0x1_0000_0000;
+        /// Stands on another stream, with a filter in between.
+        const FILTER = 0x2_0000_0000;
+        /// Another stream stands on this one, and gets all that happens.
+        const UNDER_FILTER = 0x4_0000_0000;
+        /// The stream above takes nothing now, so nothing is read.
+        const HELD_BACK = 0x8_0000_0000;
+        /// The filter above can do nothing with what the input holds until more comes.
+        const NEEDED = 0x1000_0000_0000;
+        /// This stream's filter can do nothing with what the output holds until more comes.
+        const NEEDED_OUT = 0x2000_0000_0000;
+        /// The filter could go on with the input if there were room.
+        const STUCK = 0x10_0000_0000;
+        /// The same of the output.
+        const STUCK_OUT = 0x20_0000_0000;
+        /// Output was handed down since the write callback last came.
+        const SENT_BELOW = 0x40_0000_0000;
+        /// The filter knows that no more output comes.
+        const FINISHED = 0x80_0000_0000;
+        /// The filter is to give out what it holds back.
+        const FLUSHES = 0x100_0000_0000;
+        /// Has a rate limit, of its own or of a group.
+        const LIMITED = 0x200_0000_0000;
+        /// The limit lets nothing be read now.
+        const READ_LIMITED = 0x400_0000_0000;
+        /// The limit lets nothing be written now.
+        const WRITE_LIMITED = 0x800_0000_0000;
     }
 }
 

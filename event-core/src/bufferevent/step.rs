@@ -64,6 +64,8 @@ impl Source for Inner {
             if ready.intersects(Ready::READ | Ready::WRITE | Ready::CLOSED) {
                 due |= self.finish_connect();
             }
+        } else if self.has(State::FILTER) {
+            self.refill_filtered(&mut due);
         } else {
             let (mut reads, mut writes) =
                 (ready.intersects(Ready::READ | Ready::CLOSED), ready.contains(Ready::WRITE));
@@ -90,6 +92,7 @@ impl Source for Inner {
         }
         if ready.contains(Ready::TIMEOUT) {
             due |= self.expired(self.handle.cached_now());
+            self.refill_limits();
         }
         if !due.is_empty() {
             handle.note_progress();
@@ -113,6 +116,10 @@ impl Source for Inner {
         let due = self.drain_out();
         drop(step);
         let after = self.len(Side::Output);
+        if self.has(State::UNDER_FILTER) && (after < before || self.has(State::FILTER)) {
+            // There may be room for what waits above, or that was the last of it: a filter may have held some back.
+            self.raise(Due::WRITE);
+        }
         // Callbacks run on a fresh stack, in the next turn.
         self.raise_rest(due);
         self.after_step();
@@ -129,6 +136,12 @@ impl Source for Inner {
         self.set(State::OWNS_FD | State::READ_ENABLED | State::WRITE_ENABLED | State::CONNECTING, false);
         self.set(State::DETACHED, true);
         self.fail(Cause::Lost, Due::ERROR);
+        self.update();
+    }
+
+    fn refused(self: Rc<Self>, errno: i32) {
+        self.set(State::READ_ENABLED | State::WRITE_ENABLED | State::CONNECTING | State::REGISTERED, false);
+        self.fail(Cause::Errno(errno), Due::ERROR);
         self.update();
     }
 
@@ -181,8 +194,9 @@ impl Inner {
         self.end_step(step);
     }
 
+    /// What every step ends with.
     #[inline]
-    fn end_step(self: &Rc<Self>, step: InStep<'_>) {
+    pub(super) fn end_step(self: &Rc<Self>, step: InStep<'_>) {
         if !self.is_freed() {
             self.settle_input();
         }
@@ -195,11 +209,14 @@ impl Inner {
     }
 
     /// Reads into the input. The first read may be made already: a block with what it brought.
-    fn fill(&self, mut made: Option<(Vec<u8>, io::Result<usize>)>) -> Due {
+    fn fill(self: &Rc<Self>, mut made: Option<(Vec<u8>, io::Result<usize>)>) -> Due {
         let mut due = Due::empty();
         let mut input = self.borrow(Side::Input);
         let before = input.len();
         let mut left = self.room_beside(before);
+        if self.has(State::LIMITED) {
+            left = left.min(self.quota(Side::Input));
+        }
         let mut more = false;
         for _ in 0..READS_PER_VISIT {
             if left == 0 {
@@ -236,6 +253,9 @@ impl Inner {
         }
         let len = input.len();
         drop(input);
+        if self.has(State::LIMITED) {
+            self.charge(Side::Input, len.saturating_sub(before), left == 0);
+        }
         if more && self.has(State::TRANSPORT) {
             // The visit stopped before the transport did, and what that holds makes no fd readable.
             self.raise(Due::AGAIN);
@@ -299,7 +319,13 @@ impl Inner {
 
     /// Sends the output until it is empty or the kernel takes no more.
     pub(super) fn drain_out(self: &Rc<Self>) -> Due {
-        if !self.has_output() || !self.may_write() {
+        if !self.may_write() {
+            return Due::empty();
+        }
+        if self.has(State::FILTER) {
+            return self.drain_filtered();
+        }
+        if !self.has_output() {
             return Due::empty();
         }
         if self.has(LONG_WAY) { self.drain_any() } else { self.send_plain() }
@@ -353,7 +379,10 @@ impl Inner {
 
     fn drain_any(self: &Rc<Self>) -> Due {
         let mut due = Due::empty();
-        let budget = self.write_budget();
+        let mut budget = self.write_budget();
+        if self.has(State::LIMITED) {
+            budget = budget.min(self.quota(Side::Output));
+        }
         let mut output = self.borrow(Side::Output);
         let mut sent = 0;
         // Asked each time: what is sent drops, and the owner of referenced memory may free or disable this.
@@ -374,6 +403,9 @@ impl Inner {
             }
         }
         drop(output);
+        if self.has(State::LIMITED) {
+            self.charge(Side::Output, sent, sent >= budget && self.has_output());
+        }
         if sent > 0 {
             self.touch_write();
             if self.has(State::OVERFULL) {
@@ -473,8 +505,11 @@ impl Inner {
 
     /// Calls back for everything that is due, in order, and flushes after each.
     #[inline(never)]
-    fn deliver(self: &Rc<Self>, mut due: Due) {
+    pub(super) fn deliver(self: &Rc<Self>, mut due: Due) {
         self.set(State::REPLACED, false);
+        if self.has(State::UNDER_FILTER) {
+            return self.hand_up(due);
+        }
         if due.contains(Due::CONNECTED) {
             self.call_event(StreamEvent::CONNECTED);
             self.called(&mut due);
@@ -540,6 +575,9 @@ impl Inner {
             // The visit's budget is used up, or something was written behind the last flush.
             self.push_unflushed();
         }
+        if self.has(State::FILTER) {
+            self.wake_filter();
+        }
         if self.may_read() {
             self.ask_partner();
         }
@@ -549,6 +587,9 @@ impl Inner {
 
     /// Whether output that may be sent will be: on readiness, from the flush list, or when the other end of a pair asks.
     fn is_woken(&self) -> bool {
+        if self.has(State::WRITE_LIMITED) && self.has_output() && !self.is_woken_by_limit(Side::Output) {
+            return false;
+        }
         let waits = self.may_write() && self.has_output();
         !waits || self.has(State::BLOCKED | State::UNFLUSHED) || self.handle.check().is_err()
     }
@@ -561,7 +602,7 @@ impl Inner {
     }
 
     /// What is left in a big block moves into memory of its own size, and the block goes back to the loop.
-    fn settle_input(&self) {
+    pub(super) fn settle_input(&self) {
         if self.has(State::HAS_INPUT) {
             self.borrow(Side::Input).settle(self.handle.pool());
         }

@@ -45,23 +45,28 @@ impl Inner {
         if !self.has(State::RARE) {
             return (Time::NEVER, Time::NEVER);
         }
-        let reading = self.may_read();
-        // A connect that gets nowhere is output that waits, whether or not there is any yet.
+        let (read, write, last_read) = self.rare((None, None, Time::default()), |rare| {
+            (rare.read_timeout, rare.write_timeout, rare.last_read)
+        });
+        (
+            read.filter(|_| self.may_read()).map_or(Time::NEVER, |timeout| last_read.after(timeout)),
+            write
+                .filter(|_| self.has_to_write())
+                .map_or(Time::NEVER, |timeout| self.last_progress().after(timeout)),
+        )
+    }
+
+    /// Whether output waits, other than for the program. A connect that gets nowhere is output that waits, whether or not
+    /// there is any yet.
+    fn has_to_write(&self) -> bool {
         let connecting = self.has(State::CONNECTING) && self.has(State::WRITE_ENABLED);
-        let writing = connecting || self.may_write() && (self.has_output() || self.ends_later());
-        self.rare((Time::NEVER, Time::NEVER), |rare| {
-            let read = rare.read_timeout.filter(|_| reading);
-            let write = rare.write_timeout.filter(|_| writing);
-            (
-                read.map_or(Time::NEVER, |timeout| rare.last_read.after(timeout)),
-                write.map_or(Time::NEVER, |timeout| self.last_write.get().after(timeout)),
-            )
-        })
+        connecting
+            || self.may_write() && (self.unsent(usize::from(self.has_output())) > 0 || self.ends_later())
     }
 
     pub(super) fn true_deadline(&self) -> Time {
         let (read, write) = self.timeouts();
-        self.deadline.get().min(read).min(write)
+        self.deadline.get().min(read).min(write).min(self.limit_deadline())
     }
 
     /// Arms the heap's timer if it would come too late. One that comes too early costs nothing until it fires.

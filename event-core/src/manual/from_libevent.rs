@@ -546,9 +546,23 @@
 //! | `bufferevent_set_timeouts(bev, &r, &w)` | [`BufferEvent::set_timeouts`] |
 //! | `bufferevent_trigger(bev, EV_READ, 0)`, `bufferevent_trigger_event(bev, what, 0)` | [`BufferEvent::trigger_at_marks`], [`BufferEvent::trigger_event`] |
 //! | `enum bufferevent_trigger_options`, `BEV_TRIG_IGNORE_WATERMARKS`, `BEV_TRIG_DEFER_CALLBACKS` | `bev.trigger(direction)?` looks at no mark; every trigger is deferred |
-//! | `bufferevent_flush(bev, EV_WRITE, BEV_FLUSH)` | [`BufferEvent::try_flush`]; output leaves by itself when the callback returns |
-//! | `enum bufferevent_flush_mode`, `BEV_NORMAL`, `BEV_FLUSH` | `bev.try_flush()?` |
-//! | `BEV_FINISHED` | `bev.shutdown_write()`: the end, behind what is written |
+//! | `bufferevent_flush(bev, EV_WRITE, BEV_FLUSH)` | [`BufferEvent::flush`] for filters; output leaves by itself when the callback returns, or now with [`BufferEvent::try_flush`] |
+//! | `enum bufferevent_flush_mode`, `BEV_NORMAL`, `BEV_FLUSH`, `BEV_FINISHED` | [`FlushMode`], [`FlushMode::Normal`], [`FlushMode::Flush`], [`FlushMode::Finished`], which [`BufferEvent::shutdown_write`] and [`BufferEvent::close_after_flush`] see to |
+//! | `bufferevent_filter_new(bev, in, out, BEV_OPT_CLOSE_ON_FREE, free_ctx, ctx)`, `bufferevent_filter_cb` | [`BufferEvent::filter`] with a [`Filter`], whose [`Filter::input`] and [`Filter::output`] are the two functions, and `self` the `ctx`; [`BufferEvent::filter_with`] two closures |
+//! | `enum bufferevent_filter_result`, `BEV_OK`, `BEV_NEED_MORE`, `BEV_ERROR` | [`Filtered`]: `Ok(Filtered::Done)`, `Ok(Filtered::NeedMore)`, `Err(error)` |
+//! | `bufferevent_get_underlying(bev)` | [`BufferEvent::underlying`] |
+//! | `ev_token_bucket_cfg_new(rrate, rburst, wrate, wburst, &tick)`, `struct ev_token_bucket_cfg`, `EV_RATE_LIMIT_MAX` | [`RateLimit::new`], then `.read(rrate, rburst).write(wrate, wburst).tick(tick)`; [`RateLimit::MAX`] |
+//! | `ev_token_bucket_cfg_free(cfg)` | `drop(limit)`, at any time: it is copied |
+//! | `bufferevent_set_rate_limit(bev, cfg)`, `bufferevent_get_token_bucket_cfg(bev)` | [`BufferEvent::set_rate_limit`], [`BufferEvent::rate_limit`] |
+//! | `bufferevent_get_read_limit(bev)`, `bufferevent_get_write_limit(bev)` | [`BufferEvent::read_limit`], [`BufferEvent::write_limit`]: `None` where C gives the maximum |
+//! | `bufferevent_decrement_read_limit(bev, n)`, `bufferevent_decrement_write_limit(bev, n)` | [`BufferEvent::decrement_read_limit`], [`BufferEvent::decrement_write_limit`] |
+//! | `struct bufferevent_rate_limit_group`, `bufferevent_rate_limit_group_new(base, cfg)`, `bufferevent_rate_limit_group_set_cfg(g, cfg)` | [`RateLimitGroup`], [`RateLimitGroup::new`], [`RateLimitGroup::set_limit`] |
+//! | `bufferevent_rate_limit_group_set_min_share(g, n)` | [`RateLimitGroup::set_min_share`] |
+//! | `bufferevent_rate_limit_group_free(g)` | [`RateLimitGroup::free`], also with members; dropping the handles leaves it to them |
+//! | `bufferevent_add_to_rate_limit_group(bev, g)`, `bufferevent_remove_from_rate_limit_group(bev)` | [`BufferEvent::add_to_rate_limit_group`], [`BufferEvent::remove_from_rate_limit_group`] |
+//! | `bufferevent_rate_limit_group_get_read_limit(g)`, `bufferevent_rate_limit_group_get_write_limit(g)` | [`RateLimitGroup::read_limit`], [`RateLimitGroup::write_limit`] |
+//! | `bufferevent_rate_limit_group_decrement_read(g, n)`, `bufferevent_rate_limit_group_decrement_write(g, n)` | [`RateLimitGroup::decrement_read_limit`], [`RateLimitGroup::decrement_write_limit`] |
+//! | `bufferevent_rate_limit_group_get_totals(g, &r, &w)`, `bufferevent_rate_limit_group_reset_totals(g)` | [`RateLimitGroup::totals`], [`RateLimitGroup::reset_totals`] |
 //! | `bufferevent_priority_set(bev, p)`, `bufferevent_get_priority(bev)` | [`BufferEvent::set_priority`], [`BufferEvent::priority`] |
 //! | `bufferevent_setfd(bev, fd)`, `bufferevent_replacefd(bev, fd)` | [`BufferEvent::replace_fd`]; with -1 [`BufferEvent::detach_fd`] |
 //! | `bufferevent_getfd(bev)`, `bufferevent_get_base(bev)` | [`BufferEvent::fd`], [`BufferEvent::handle`] |
@@ -660,15 +674,15 @@
 //!
 //! # Not there yet
 //!
-//! Of the headers buffer.h, buffer_compat.h, bufferevent_compat.h, bufferevent_struct.h, event.h, event_compat.h,
-//! event_struct.h, listener.h, thread.h, util.h and watch.h nothing is missing.
+//! Of the headers buffer.h, buffer_compat.h, bufferevent.h, bufferevent_compat.h, bufferevent_struct.h, event.h,
+//! event_compat.h, event_struct.h, listener.h, thread.h, util.h and watch.h nothing is missing.
 //!
 //! Of the other headers, a name that is not in a table above has no counterpart yet.
 
 #[cfg(doc)]
 use crate::{
     Accepted, Buffer, BufferChange, BufferEvent, Callbacks, Config, Connect, ConnectError, Direction, Eol,
-    Error, Event, EventBase, EventCount, EventId, EventInfo, Features, FileSegment, Listener,
-    ListenerOptions, LoopEnd, LoopFlags, LoopHandle, PrepareInfo, Ready, Remote, Sender, Signal, StreamEvent,
-    Timer, Waker, Watcher, What,
+    Error, Event, EventBase, EventCount, EventId, EventInfo, Features, FileSegment, Filter, Filtered,
+    FlushMode, Listener, ListenerOptions, LoopEnd, LoopFlags, LoopHandle, PrepareInfo, RateLimit,
+    RateLimitGroup, Ready, Remote, Sender, Signal, StreamEvent, Timer, Waker, Watcher, What,
 };

@@ -518,8 +518,15 @@ impl LoopHandle {
             return;
         }
         let lost = self.reactor.core.borrow_mut().apply_dirty(&*self.reactor.sys);
-        for key in lost {
-            self.lose(key);
+        for (key, refused) in lost {
+            let source = match self.reactor.core.borrow().slots.get(key) {
+                Some(Slot { callback: Callback::Source(source), .. }) => Some(source.clone()),
+                _ => None,
+            };
+            match (source, refused) {
+                (Some(source), Some(errno)) => source.refused(errno),
+                _ => self.lose(key),
+            }
         }
     }
 }

@@ -193,7 +193,8 @@ impl Core {
         }
     }
 
-    pub(super) fn apply_dirty(&mut self, sys: &dyn Sys) -> Vec<Key> {
+    /// Returns the events whose fd the kernel does not know any more, or whose interest it refuses, with the errno then.
+    pub(super) fn apply_dirty(&mut self, sys: &dyn Sys) -> Vec<(Key, Option<i32>)> {
         let mut lost = Vec::new();
         for fd in std::mem::take(&mut self.dirty) {
             let wanted = self.union(fd);
@@ -205,7 +206,15 @@ impl Core {
             match sys.change(fd, entry.tag(fd), entry.kernel, wanted) {
                 Ok(()) if wanted.is_empty() => entry.forget(),
                 Ok(()) => entry.kernel = wanted,
-                Err(_) => lost.append(&mut self.detach_all(fd)),
+                Err(error) => {
+                    let errno = error.raw_os_error();
+                    let refused = errno.filter(|errno| !matches!(*errno, libc::ENOENT | libc::EBADF));
+                    if refused.is_some() {
+                        // It is still that file: its reports would come for ever.
+                        let _ = sys.change(fd, entry.tag(fd), entry.kernel, Interest::empty());
+                    }
+                    lost.extend(self.detach_all(fd).into_iter().map(|key| (key, refused)));
+                }
             }
         }
         lost

@@ -46,6 +46,12 @@ pub(crate) trait Source {
     /// The kernel lost the fd behind our back.
     fn lost(self: Rc<Self>) {}
 
+    /// The kernel refuses to watch the fd, which is still the object's.
+    fn refused(self: Rc<Self>, errno: i32) {
+        let _ = errno;
+        self.lost();
+    }
+
     /// Its slot was freed by its id.
     fn let_go(self: Rc<Self>) {
         self.teardown();

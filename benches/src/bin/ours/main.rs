@@ -7,7 +7,7 @@
 //!     ours timers COUNT random|one timers|tokens
 //!     ours posts MESSAGES mailbox|closures
 //!     ours streams LOW HIGH objects|closures
-//!     ours throughput pair|proxy MIB BLOCK_KIB
+//!     ours throughput filters|pair|proxy MIB BLOCK_KIB
 //!     ours bulk ADDRESS
 
 mod bulk;

@@ -1,4 +1,4 @@
-//! One stream of large blocks: through a socket pair, and through two joined streams.
+//! One stream of large blocks: through a socket pair, without and with filters, and through two joined streams.
 
 use std::cell::Cell;
 use std::io::{Read, Write};
@@ -8,20 +8,24 @@ use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use event_core::{BufferEvent, Direction, EventBase};
+use event_core::{BufferEvent, Direction, EventBase, Filter};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::Outcome;
 
 pub(crate) fn run(args: &[&str]) -> Outcome<()> {
-    let &[mode @ ("pair" | "proxy"), mib, block] = args else {
-        return Err("throughput pair|proxy MIB BLOCK_KIB".into());
+    let &[mode @ ("filters" | "pair" | "proxy"), mib, block] = args else {
+        return Err("throughput filters|pair|proxy MIB BLOCK_KIB".into());
     };
     let (total, block) = (mib.parse::<usize>()? << 20, block.parse::<usize>()? << 10);
     if total == 0 || block == 0 {
         return Err("a MiB in blocks of a KiB at least".into());
     }
-    let (took, cpu, arrived) = if mode == "pair" { pair(total, block)? } else { proxy(total, block)? };
+    let (took, cpu, arrived) = match mode {
+        "filters" => pair(total, block, LAYERS)?,
+        "pair" => pair(total, block, 0)?,
+        _ => proxy(total, block)?,
+    };
     if arrived != total {
         return Err(format!("{arrived} of {total} bytes arrived").into());
     }
@@ -31,11 +35,23 @@ pub(crate) fn run(args: &[&str]) -> Outcome<()> {
     Ok(())
 }
 
-/// Both ends belong to the loop.
-fn pair(total: usize, block: usize) -> Outcome<(Duration, Duration, usize)> {
+/// How many filters there are at each end in `filters`.
+const LAYERS: usize = 3;
+
+/// Passes everything on.
+struct Identity;
+
+impl Filter for Identity {}
+
+/// Both ends belong to the loop, and have so many filters that pass everything on.
+fn pair(total: usize, block: usize, layers: usize) -> Outcome<(Duration, Duration, usize)> {
     let mut base = EventBase::new()?;
     let (out, into) = UnixStream::pair()?;
-    let (out, into) = (BufferEvent::new(&base, out)?, BufferEvent::new(&base, into)?);
+    let (mut out, mut into) = (BufferEvent::new(&base, out)?, BufferEvent::new(&base, into)?);
+    for _ in 0..layers {
+        out = BufferEvent::filter(&out, Identity)?;
+        into = BufferEvent::filter(&into, Identity)?;
+    }
     let arrived = Rc::new(Cell::new(0));
     let (count, handle) = (arrived.clone(), base.handle());
     into.set_read_cb(move |bev| {
