@@ -3,7 +3,7 @@
 
 use crate::error::Peer;
 use crate::head::{Headers, Method, RequestHead, Span, Version, token};
-use crate::parse;
+use crate::parse::{self, Bearing};
 
 /// How the body of a request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,15 +60,7 @@ pub(crate) fn understand(head: &mut RequestHead) -> Result<Meaning, Peer> {
     })
 }
 
-/// What a field has to do with framing, by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bearing {
-    Host,
-    None,
-    Other,
-}
-
-/// What [`Facts::collect`] would look at.
+/// What a field has to do with framing, by its name: what [`Facts::collect`] would look at.
 #[inline]
 pub(crate) fn bearing(name: &[u8]) -> Bearing {
     let other = match name.len() {

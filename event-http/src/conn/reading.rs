@@ -32,19 +32,20 @@ impl<B: Default> Conn<B> {
             return None;
         }
         let mut head = pool.take();
-        let taken = parse::plain_head(input, limits, &mut head).and_then(|Plain { len, host }| {
-            let meaning = match host {
-                Some(host) => framing::understand_plain(&mut head, host),
-                None => framing::understand(&mut head),
-            };
-            debug_assert_eq!(meaning.as_ref().ok(), framing::understand(&mut head).as_ref().ok());
-            let meaning = meaning.ok()?;
-            let whole = matches!(meaning.body, BodyLength::None | BodyLength::Length(0))
-                && !meaning.expect_continue
-                && !meaning.upgrade
-                && rules.methods.contains(&head.method);
-            whole.then_some((len, meaning.close))
-        });
+        let taken =
+            parse::plain_head(input, limits, &mut head, framing::bearing).and_then(|Plain { len, host }| {
+                let meaning = match host {
+                    Some(host) => framing::understand_plain(&mut head, host),
+                    None => framing::understand(&mut head),
+                };
+                debug_assert_eq!(meaning.as_ref().ok(), framing::understand(&mut head).as_ref().ok());
+                let meaning = meaning.ok()?;
+                let whole = matches!(meaning.body, BodyLength::None | BodyLength::Length(0))
+                    && !meaning.expect_continue
+                    && !meaning.upgrade
+                    && rules.methods.contains(&head.method);
+                whole.then_some((len, meaning.close))
+            });
         let Some((len, close)) = taken else {
             pool.give(head);
             return None;
