@@ -283,28 +283,36 @@ impl Timers {
         Some((deadline, slot))
     }
 
-    /// Whether a deadline may have passed.
-    #[inline]
-    pub(crate) fn may_be_due(&self, now: Time) -> bool {
-        self.heap.may_be_due(now)
-    }
-
-    /// Disarms the timers whose deadline has passed and appends them in their order.
-    pub(crate) fn take_due(&mut self, now: Time, due: &mut Vec<Entry>) {
+    /// Takes out the timers whose deadline has passed and appends them in their order; see the heap's. Tells whether all
+    /// of them are alone.
+    pub(crate) fn take_due(&mut self, now: Time, due: &mut Vec<Entry>) -> bool {
         debug_assert_eq!(self.promises, 0);
         if self.queues.iter().any(|queue| queue.len > 0) {
             while let Some((deadline, slot)) = self.first().filter(|first| first.0 <= now) {
                 self.remove(slot);
-                self.heap.set_alone(in_heap(slot), None);
+                self.heap.set_due(in_heap(slot));
                 due.push(Entry::new(deadline, slot));
             }
-            return;
+            return false;
         }
         let from = due.len();
-        self.heap.take_due(now, due);
+        let are_alone = self.heap.take_due(now, due);
         for entry in &mut due[from..] {
             entry.slot -= MAX_QUEUES + 1;
         }
+        are_alone
+    }
+
+    /// Whether the slot's timer is still due; if so it is no more, and not armed.
+    #[inline]
+    pub(crate) fn fire(&mut self, slot: u32) -> bool {
+        self.heap.fire(in_heap(slot))
+    }
+
+    /// Whether the slot's timer was taken out by `take_due`, and nothing has happened to it since.
+    #[inline]
+    pub(crate) fn is_due(&self, slot: u32) -> bool {
+        self.heap.is_due(in_heap(slot))
     }
 
     /// How many timers are armed and have a deadline.

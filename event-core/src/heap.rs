@@ -3,6 +3,8 @@
 
 use crate::clock::Time;
 
+mod order;
+
 const ARITY: usize = 4;
 
 /// So many are left in the heap when it is split: what fits into a processor's nearest cache. Few in the tests of this
@@ -18,6 +20,9 @@ const MAX_TIERS: usize = 16;
 
 /// So many due timers are taken out of the heap one by one, before it is asked whether the rest is better taken at once.
 const SINGLY: usize = 16;
+
+/// The memory of a crowd goes back: it is kept for so many entries at most.
+pub(crate) const MOST_SPARE: usize = 4 * TIER;
 
 /// One timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +68,9 @@ pub(crate) const NO_SLOT: u32 = u32::MAX;
 
 /// Where a timer stands: a tier's number, or one of these.
 type Room = u8;
-const IN_HEAP: Room = u8::MAX - 2;
+const IN_HEAP: Room = u8::MAX - 3;
+/// Taken out by `take_due`, and its callback has not run.
+const DUE: Room = u8::MAX - 2;
 /// Armed, but without a deadline yet; see `promise_alone`.
 const PROMISED: Room = u8::MAX - 1;
 const NOWHERE: Room = u8::MAX;
@@ -121,6 +128,8 @@ pub(crate) struct Heap {
     next_seq: u32,
     /// The memory of a tier that is no more, for the next one.
     spare: Vec<u32>,
+    /// Memory for sorting.
+    spare_entries: Vec<Entry>,
 }
 
 impl Heap {
@@ -163,7 +172,7 @@ impl Heap {
         }
     }
 
-    /// Arms the timer of a slot that is `alone`, if it is not armed, with a deadline that is yet to be set. Until then
+    /// Arms the timer of a slot that is `alone`, if it does not stand anywhere, with a deadline that is yet to be set. Until then
     /// neither `first` nor `take_due` nor `deadline` may be asked. Tells whether it was armed; `None` if the slot is not
     /// alone or the generation is another.
     #[inline]
@@ -173,7 +182,7 @@ impl Heap {
             return None;
         }
         let armed = cell.room != NOWHERE;
-        if !armed {
+        if !cell.is_in_a_room() {
             cell.room = PROMISED;
         }
         Some(armed)
@@ -236,8 +245,7 @@ impl Heap {
         self.cells.get(slot as usize).is_some_and(|cell| cell.alone && cell.generation == generation)
     }
 
-    /// Notes that the slot's timer alone says what becomes of the slot, and the slot's generation; or takes that back, as
-    /// does `take_due`.
+    /// Notes that the slot's timer alone says what becomes of the slot, and the slot's generation; or takes that back.
     pub(crate) fn set_alone(&mut self, slot: u32, generation: Option<u32>) {
         if self.cells.len() <= slot as usize {
             self.grow(slot);
@@ -247,22 +255,18 @@ impl Heap {
         cell.generation = generation.unwrap_or_default();
     }
 
-    /// Whether a deadline may have passed: what `take_due` need not be called to learn.
-    #[inline]
-    pub(crate) fn may_be_due(&self, now: Time) -> bool {
-        match self.near.first() {
-            Some(first) => first.deadline <= now,
-            None => self.tiers.last().is_some_and(|tier| tier.bound <= now),
-        }
-    }
-
-    /// Disarms the timers whose deadline has passed and appends them in their order.
-    pub(crate) fn take_due(&mut self, now: Time, due: &mut Vec<Entry>) {
+    /// Takes out the timers whose deadline has passed and appends them in their order. They are due from here on, which is
+    /// armed without a deadline, until `fire` is asked about them, or they are removed or armed again. Tells whether all
+    /// of them are `alone`.
+    pub(crate) fn take_due(&mut self, now: Time, due: &mut Vec<Entry>) -> bool {
+        let mut are_alone = true;
         for _ in 0..SINGLY {
             match self.near.first() {
                 Some(&first) if first.deadline <= now => {
-                    self.remove(first.slot);
-                    self.cells[first.slot as usize].alone = false;
+                    self.take_out_of_heap(0);
+                    let cell = &mut self.cells[first.slot as usize];
+                    cell.room = DUE;
+                    are_alone &= cell.alone;
                     due.push(first);
                 }
                 _ => break,
@@ -287,10 +291,37 @@ impl Heap {
         }
         let taken = &mut due[from..];
         for entry in &*taken {
-            self.cells[entry.slot as usize] = FREE;
+            let cell = &mut self.cells[entry.slot as usize];
+            cell.room = DUE;
+            are_alone &= cell.alone;
         }
         let oldest = self.next_seq.wrapping_sub(1 << 31);
-        taken.sort_unstable_by_key(|entry| entry.rank(oldest));
+        order::sort(taken, oldest, &mut self.spare_entries);
+        if self.spare_entries.capacity() > MOST_SPARE {
+            self.spare_entries = Vec::new();
+        }
+        are_alone
+    }
+
+    /// A timer that is not armed is due, as if `take_due` had taken it out.
+    pub(crate) fn set_due(&mut self, slot: u32) {
+        if self.cells.len() <= slot as usize {
+            self.grow(slot);
+        }
+        self.cells[slot as usize].room = DUE;
+    }
+
+    /// Whether the slot's timer is still due; if so it is no more, and not armed.
+    #[inline]
+    pub(crate) fn fire(&mut self, slot: u32) -> bool {
+        let Some(cell) = self.cells.get_mut(slot as usize).filter(|cell| cell.room == DUE) else { return false };
+        cell.room = NOWHERE;
+        true
+    }
+
+    #[inline]
+    pub(crate) fn is_due(&self, slot: u32) -> bool {
+        self.cells.get(slot as usize).is_some_and(|cell| cell.room == DUE)
     }
 
     #[inline]
@@ -427,7 +458,6 @@ impl Heap {
     /// The nearest tier has been emptied.
     fn drop_tier(&mut self) {
         if let Some(tier) = self.tiers.pop() {
-            // A crowd's memory goes back.
             if tier.slots.capacity() > self.spare.capacity() && tier.slots.capacity() <= 2 * TIER {
                 self.spare = tier.slots;
             }

@@ -1,15 +1,18 @@
-//! The short way of a batch: from the kernel's report to the callback, past the queues.
+//! The short way of a batch: from the kernel's report, or from a timer that is due, to the callback, past the queues.
 //!
-//! A turn takes it when there is nothing but readiness to tell apart: one priority, nothing queued, no timer due, nobody
-//! watching or measuring. The reports then are the queue. What the queues would make of it is kept to by one rule:
-//! while reports are left, nothing is queued. Whoever would queue something, take something back or ask what is queued
-//! calls `queue_rest` first, after which they go the long way.
+//! A turn takes it when there is nothing else to tell apart: one priority, nothing queued, no timer due but such as are
+//! timers alone (`timers`), nobody watching or measuring. The reports, and behind them the timers, then are the queue. What the queues would make of it is kept to by one rule:
+//! while any are left, nothing is queued. Whoever would queue something, take something back or ask what is queued
+//! calls `queue_rest` first, after which they go the long way. A timer that is due may be deleted and armed again: what
+//! the heap knows of it tells.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::clock::Time;
 use crate::error::Error;
 use crate::fdmap::NONE;
+use crate::heap::Entry;
 use crate::interest::{Interest, Ready, Report, What};
 use crate::reactor::slot::BoxedCallback;
 use crate::reactor::turn::CALLBACKS_PER_FLUSH;
@@ -44,13 +47,15 @@ impl Drop for Guard<'_> {
 enum Next {
     /// A closure, out of its slot.
     User(Key, Ready, BoxedCallback),
+    /// Of a timer.
+    Due(Key, BoxedCallback),
     Source(Key, Ready, Rc<dyn Source>),
     Token(Key, Ready, usize),
     /// A report from before the kernel forgot the fd.
     Stale,
-    /// The callback that has just run: its event was freed, or has another callback now.
-    Unwanted(BoxedCallback),
-    /// No report is left, or one that has to go the long way.
+    /// The callback that has just run: its event was freed, or has another callback now, or is to be freed.
+    Unwanted(Key, BoxedCallback),
+    /// Nothing is left, or something that has to go the long way.
     End,
 }
 
@@ -119,8 +124,8 @@ impl LoopHandle {
                 let core = &mut *reactor.core.borrow_mut();
                 core.heap.callback_ended(|| reactor.sys.now());
                 match back.take().and_then(|(key, cb)| core.put_back_plain(key, cb)) {
-                    Some(cb) => Next::Unwanted(cb),
-                    None => core.next_plain(),
+                    Some((key, cb)) => Next::Unwanted(key, cb),
+                    None => core.next_plain(&reactor.keep),
                 }
             };
             match next {
@@ -129,6 +134,13 @@ impl LoopHandle {
                     lent.set_event_id(EventId(key));
                     reactor.progress.set(true);
                     cb(lent, ready, 1);
+                    back = Some((key, cb));
+                }
+                Next::Due(key, mut cb) => {
+                    reactor.running_event.set(EventId(key));
+                    lent.set_timer_id(EventId(key));
+                    reactor.progress.set(true);
+                    cb(lent, Ready::TIMEOUT, 1);
                     back = Some((key, cb));
                 }
                 Next::Source(key, ready, source) => {
@@ -140,8 +152,9 @@ impl LoopHandle {
                     self.call_token(EventId(key), token, ready, 1);
                 }
                 Next::Stale => continue,
-                Next::Unwanted(cb) => {
-                    drop(cb);
+                Next::Unwanted(key, cb) => {
+                    let unwanted = self.put_back(key, cb);
+                    drop(unwanted);
                     continue;
                 }
                 Next::End => break,
@@ -153,7 +166,7 @@ impl LoopHandle {
                 continue;
             }
             if let Some((key, cb)) = back.take() {
-                let unwanted = reactor.core.borrow_mut().put_back_plain(key, cb);
+                let unwanted = self.put_back(key, cb);
                 drop(unwanted);
             }
             // What comes now is not this event's doing.
@@ -183,10 +196,10 @@ impl Core {
             && self.queues.priorities() == 1
     }
 
-    /// Whether the short way has reports left.
+    /// Whether the short way has anything left.
     #[inline]
     pub(super) fn has_rest(&self) -> bool {
-        self.reported < self.reports.len()
+        self.reported < self.reports.len() || self.fired < self.due.len()
     }
 
     /// Queues what the short way has not reached.
@@ -203,13 +216,15 @@ impl Core {
         self.collect_reports(sys, &reports[self.reported..]);
         self.reports = reports;
         self.reported = self.reports.len();
+        self.collect_due();
     }
 
-    /// The next report's event, with its callback on loan. The short way ends where there is more than one event on the
-    /// fd, or one that is not persistent or has a timeout, or where a report was not asked for.
+    /// The next report's event, or, when all are dealt with, the next timer that is due, with its callback on loan. The
+    /// short way ends where there is more than one event on the fd, or one that is not persistent or has a timeout, or
+    /// where a report was not asked for.
     #[inline]
-    fn next_plain(&mut self) -> Next {
-        let Some(&Reported { tag, report }) = self.reports.get(self.reported) else { return Next::End };
+    fn next_plain(&mut self, keep: &Cell<usize>) -> Next {
+        let Some(&Reported { tag, report }) = self.reports.get(self.reported) else { return self.next_due(keep) };
         let Some(first) = self.fds.first_by_tag(tag) else {
             self.reported += 1;
             return Next::Stale;
@@ -243,15 +258,42 @@ impl Core {
         }
     }
 
-    /// Returns what is not put back: the event was freed, or has another callback now.
+    /// The next timer that is still due. It is alone: neither added nor counted from here on, and its flags say nothing
+    /// else already.
+    fn next_due(&mut self, keep: &Cell<usize>) -> Next {
+        while let Some(&Entry { slot: index, .. }) = self.due.get(self.fired) {
+            self.fired += 1;
+            if !self.heap.fire(index) {
+                continue;
+            }
+            debug_assert!(self.queues.is_empty(), "whatever is queued comes behind the rest");
+            keep.set(keep.get().saturating_sub(1));
+            let Some((key, slot)) = self.slots.linked_mut(index) else { continue };
+            debug_assert!(slot.flags.contains(Flags::ALONE));
+            match std::mem::take(&mut slot.callback) {
+                Callback::User(cb) => return Next::Due(key, cb),
+                Callback::Token(token) => {
+                    slot.callback = Callback::Token(token);
+                    return Next::Token(key, Ready::TIMEOUT, token);
+                }
+                other => slot.callback = other,
+            }
+        }
+        self.forget_due();
+        Next::End
+    }
+
+    /// Returns what is not put back: the event was freed, or has another callback now, or is to be freed.
     #[inline]
-    fn put_back_plain(&mut self, key: Key, cb: BoxedCallback) -> Option<BoxedCallback> {
+    fn put_back_plain(&mut self, key: Key, cb: BoxedCallback) -> Option<(Key, BoxedCallback)> {
         match self.slots.get_mut(key) {
-            Some(slot) if matches!(slot.callback, Callback::Empty) => {
+            Some(slot)
+                if matches!(slot.callback, Callback::Empty) && !slot.flags.contains(Flags::FREE_AFTER) =>
+            {
                 slot.callback = Callback::User(cb);
                 None
             }
-            _ => Some(cb),
+            _ => Some((key, cb)),
         }
     }
 }

@@ -107,6 +107,13 @@ impl Lent {
         self.event.owner.id = id;
     }
 
+    /// Enough for a callback that is called because of a timeout.
+    #[inline]
+    pub(super) fn set_timer_id(&mut self, id: EventId) {
+        self.event.owner.id = id;
+        self.timer.owner.id = id;
+    }
+
     #[inline]
     pub(crate) fn handle(&self) -> &LoopHandle {
         &self.event.owner.handle

@@ -70,8 +70,12 @@ pub(crate) struct Core {
     dirty: Vec<i32>,
     /// The first event of each signal, by slot index.
     signals: Vec<(i32, u32)>,
-    /// Reused by each turn for the timers that are due.
+    /// The timers that were found due in this turn, in their order.
     due: Vec<Entry>,
+    /// How many of those were dealt with; the others wait for the short way (`direct`).
+    fired: usize,
+    /// When they were found.
+    due_at: Time,
     /// What the kernel reported in this turn.
     reports: Vec<Reported>,
     /// How many of the reports were dealt with; the others wait for the short way (`direct`).
@@ -150,6 +154,8 @@ impl LoopHandle {
             dirty: Vec::new(),
             signals: Vec::new(),
             due: Vec::new(),
+            fired: 0,
+            due_at: now,
             reports: Vec::new(),
             reported: 0,
             lost: Vec::new(),

@@ -10,6 +10,7 @@ use crate::interest::{Ready, What};
 use crate::reactor::slot::Interval;
 use crate::reactor::{Callback, Core, EventId, Flags, Kind, Lent, LoopHandle, Reactor, Slot};
 use crate::slots::Key;
+use crate::sys::Sys;
 
 impl LoopHandle {
     /// Adds an event: it is watched from here on, once or, with `PERSIST`, until it is deleted.
@@ -62,7 +63,7 @@ impl LoopHandle {
         let mut lost = Vec::new();
         let added = {
             let mut core = self.reactor.core.borrow_mut();
-            core.settle(id.0);
+            core.settle_and_queue(&*self.reactor.sys, id.0);
             let slot = core.programs(id.0)?;
             let added = if slot.flags.contains(Flags::ADDED) {
                 Ok(())
@@ -152,7 +153,7 @@ impl LoopHandle {
     fn activate_any(&self, id: EventId, ready: Ready) -> Result<(), Error> {
         self.check()?;
         let mut core = self.reactor.core.borrow_mut();
-        core.activate_later(id.0, ready)?;
+        core.activate_later(&*self.reactor.sys, id.0, ready)?;
         self.recount(&mut core, id.0);
         drop(core);
         self.touched()
@@ -188,7 +189,7 @@ impl LoopHandle {
     pub fn remove_timer(&self, id: EventId) -> Result<(), Error> {
         self.check()?;
         let mut core = self.reactor.core.borrow_mut();
-        core.settle(id.0);
+        core.settle_and_queue(&*self.reactor.sys, id.0);
         core.programs(id.0)?.interval = None;
         core.heap.remove(id.0.index);
         self.recount(&mut core, id.0);
@@ -264,7 +265,7 @@ impl LoopHandle {
         self.check()?;
         {
             let mut core = self.reactor.core.borrow_mut();
-            core.settle(id.0);
+            core.settle_and_queue(&*self.reactor.sys, id.0);
             let slot = core.slots.get_mut(id.0).ok_or(Error::Stale)?;
             slot.flags.set(Flags::BACKGROUND, background);
             self.recount(&mut core, id.0);
@@ -568,8 +569,8 @@ impl Core {
         }
     }
 
-    fn activate_later(&mut self, key: Key, ready: Ready) -> Result<(), Error> {
-        self.settle(key);
+    fn activate_later(&mut self, sys: &dyn Sys, key: Key, ready: Ready) -> Result<(), Error> {
+        self.settle_and_queue(sys, key);
         let slot = self.slots.get_mut(key).ok_or(Error::Stale)?;
         slot.later |= ready;
         if !slot.flags.contains(Flags::LATER) {

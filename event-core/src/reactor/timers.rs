@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::reactor::{Callback, Core, EventId, Flags, Kind, LoopHandle, Slot};
 use crate::slots::Key;
+use crate::sys::Sys;
 
 impl LoopHandle {
     /// Adds an event that is a timer alone, in a callback that has added many; `false` if it is not one, or not so many,
@@ -111,7 +112,16 @@ impl Core {
         self.heap.set_alone(key.index, Some(key.generation));
     }
 
-    /// A slot that may be `ALONE` becomes like any other.
+    /// A slot that may be `ALONE`, and whose timer may be due, becomes like any other: what is due is queued.
+    #[inline]
+    pub(super) fn settle_and_queue(&mut self, sys: &dyn Sys, key: Key) {
+        if self.has_rest() && self.heap.is_due(key.index) {
+            self.queue_rest(sys);
+        }
+        self.settle(key);
+    }
+
+    /// A slot that may be `ALONE` becomes like any other. Its timer is not due, or is about to be taken back.
     #[inline]
     pub(super) fn settle(&mut self, key: Key) {
         if let Some(slot) = self.slots.get_mut(key)
@@ -134,12 +144,14 @@ impl Core {
 }
 
 impl Slot {
-    /// Its timer was `ALONE`, perhaps, and has just been disarmed, but the slot is still added.
+    /// Its timer has just been disarmed, but the slot is still added. Tells whether it was `ALONE`.
     #[inline]
-    pub(super) fn settle_due(&mut self) {
-        if self.flags.contains(Flags::ALONE) {
+    pub(super) fn settle_due(&mut self) -> bool {
+        let was_alone = self.flags.contains(Flags::ALONE);
+        if was_alone {
             self.flags.remove(Flags::ALONE);
             self.flags.insert(Flags::ADDED | Flags::COUNTED);
         }
+        was_alone
     }
 }

@@ -264,7 +264,7 @@ impl LoopHandle {
         waited.map_err(Error::from)
     }
 
-    /// Queues what is ready and then what is due, unless the short way will do.
+    /// Finds what is due, and queues what is ready and then what is due unless the short way will do.
     #[inline]
     fn collect(&self) {
         let reactor = &*self.reactor;
@@ -273,15 +273,14 @@ impl LoopHandle {
             Some((deadline, _)) => deadline <= self.turn_time(),
             None => false,
         };
-        if is_due
-            || !core.queues.is_empty()
+        let mut is_long = !core.queues.is_empty()
             || core.queues.priorities() > 1
-            || reactor.extras.has(Uses::LONG_WAY)
-        {
+            || reactor.extras.has(Uses::LONG_WAY);
+        if is_due {
+            is_long |= !core.take_due(reactor.now.get());
+        }
+        if is_long {
             core.queue_rest(&*reactor.sys);
-            if is_due {
-                core.collect_due(reactor.now.get());
-            }
         }
     }
 
@@ -446,7 +445,7 @@ impl LoopHandle {
     }
 
     /// Returns what is not put back: the event was freed, or has another callback now.
-    fn put_back(&self, key: Key, cb: super::slot::BoxedCallback) -> Option<(Option<Slot>, Callback)> {
+    pub(super) fn put_back(&self, key: Key, cb: super::slot::BoxedCallback) -> Option<(Option<Slot>, Callback)> {
         let mut core = self.reactor.core.borrow_mut();
         let Some(slot) = core.slots.get_mut(key) else { return Some((None, Callback::User(cb))) };
         if slot.flags.contains(Flags::FREE_AFTER) {
