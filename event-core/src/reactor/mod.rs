@@ -249,7 +249,7 @@ impl LoopHandle {
         self.check()?;
         let mut core = self.reactor.core.borrow_mut();
         core.queue_rest(&*self.reactor.sys);
-        if core.queues.most_urgent().is_some() {
+        if core.is_any_active() {
             return Err(Error::Invalid("priorities cannot change while events are active"));
         }
         core.queues.set_priorities(count);

@@ -63,7 +63,7 @@ impl LoopHandle {
         let mut lost = Vec::new();
         let added = {
             let mut core = self.reactor.core.borrow_mut();
-            core.settle_and_queue(&*self.reactor.sys, id.0);
+            core.settle(id.0);
             let slot = core.programs(id.0)?;
             let added = if slot.flags.contains(Flags::ADDED) {
                 Ok(())

@@ -121,7 +121,7 @@ impl Core {
         self.settle(key);
     }
 
-    /// A slot that may be `ALONE` becomes like any other. Its timer is not due, or is about to be taken back.
+    /// A slot that may be `ALONE` becomes like any other. If its timer is due it is left so, or is taken back.
     #[inline]
     pub(super) fn settle(&mut self, key: Key) {
         if let Some(slot) = self.slots.get_mut(key)

@@ -486,6 +486,13 @@ impl Core {
         !self.queues.is_empty() || self.later_live > 0
     }
 
+    /// Whether an activation is queued for this turn, and was not taken back.
+    pub(super) fn is_any_active(&self) -> bool {
+        let counts = |slot: &Slot, seq| slot.flags.contains(Flags::QUEUED) && slot.seq == seq;
+        let mut all = self.queues.iter();
+        all.any(|activation| self.slots.get(activation.key).is_some_and(|slot| counts(slot, activation.seq)))
+    }
+
     /// The next activation to run, and its priority: of the most urgent queue that holds one, unless a batch is under
     /// way that is of another.
     fn next(&mut self, handle: &LoopHandle, chosen: Option<usize>) -> Option<(usize, Run)> {
