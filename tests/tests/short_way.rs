@@ -9,7 +9,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use event_core::testing::{Peer, Sim};
-use event_core::{Direction, Event, EventCount, EventId, LoopFlags, LoopHandle, Ready, Timer, What};
+use event_core::{
+    CommonTimeout, Direction, Event, EventCount, EventId, LoopFlags, LoopHandle, Ready, Timer, What,
+};
 use tests::{Log, each_backend, few_under_miri};
 
 const MS: Duration = Duration::from_millis(1);
@@ -36,6 +38,7 @@ struct Program {
     peers: Vec<Peer>,
     events: RefCell<Vec<Option<Event>>>,
     timers: RefCell<Vec<Option<Timer>>>,
+    common: [CommonTimeout; 2],
     tokens: RefCell<Vec<EventId>>,
     log: RefCell<Vec<String>>,
     callbacks: Cell<usize>,
@@ -120,12 +123,14 @@ impl Program {
             18 if self.draw(20) == 0 => format!("{}", self.handle.max_events(EventCount::ACTIVE, true)),
             19 if self.draw(20) == 0 => format!("{:?}", self.handle.priority_init(2)),
             // So that many are due at once.
-            20..=24 => format!("{:?}", self.handle.add(id, Some(MS * self.draw(2) as u32))),
+            20 => format!("{:?}", self.handle.add_common(id, self.common[self.draw(2) as usize])),
+            21..=24 => format!("{:?}", self.handle.add(id, Some(MS * self.draw(2) as u32))),
             25 => format!("{:?}", self.handle.del(id)),
             26 => format!("{:?}", self.handle.remove_timer(id)),
             27 => {
-                let since_origin =
-                    |at: Option<Instant>| at.map(|at| at.saturating_duration_since(self.handle.clock_origin()));
+                let since_origin = |at: Option<Instant>| {
+                    at.map(|at| at.saturating_duration_since(self.handle.clock_origin()))
+                };
                 let deadlines = [self.handle.deadline(id), self.handle.next_deadline()];
                 format!("{:?}", deadlines.map(since_origin))
             }
@@ -142,7 +147,8 @@ impl Program {
     fn arm_many(&self, last: EventId) -> String {
         let few = [self.draw(TIMERS), self.draw(TIMERS)];
         let ids = (0..20).filter_map(|at| self.timer_id(few[at % 2]));
-        let armed: Vec<_> = ids.chain([last]).map(|id| self.handle.add(id, Some(MS * self.draw(2) as u32))).collect();
+        let armed: Vec<_> =
+            ids.chain([last]).map(|id| self.handle.add(id, Some(MS * self.draw(2) as u32))).collect();
         let then = match self.draw(4) {
             0 => self.handle.activate(last, Ready::READ),
             1 => self.handle.remove_timer(last),
@@ -194,7 +200,8 @@ impl Program {
             program.called(&format!("timer {at}"), at % STREAMS as usize, Ready::TIMEOUT);
         };
         let is_persistent = self.draw(40) == 0;
-        let timer = if is_persistent { Timer::persistent(&self.handle, cb) } else { Timer::new(&self.handle, cb) };
+        let timer =
+            if is_persistent { Timer::persistent(&self.handle, cb) } else { Timer::new(&self.handle, cb) };
         timer.unwrap()
     }
 
@@ -230,6 +237,7 @@ fn run(sim_seed: u64, program_seed: u64, long: bool) -> Vec<String> {
         peers,
         events: RefCell::default(),
         timers: RefCell::default(),
+        common: [base.common_timeout(MS).unwrap(), base.common_timeout(2 * MS).unwrap()],
         tokens: RefCell::default(),
         log: RefCell::default(),
         callbacks: Cell::new(0),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common_timeout::CommonTimeout;
+use crate::common_timeout::{After, CommonTimeout};
 use crate::error::Error;
 use crate::reactor::{EventId, LoopHandle};
 
@@ -51,8 +51,16 @@ impl LoopHandle {
         if !self.reactor.core.borrow().heap.owns(timeout) {
             return Err(Error::Invalid("the common timeout is of another loop"));
         }
+        let after = After::Common(timeout);
+        if self.add_alone(id, after) || self.arm_alone(id, after) {
+            return Ok(());
+        }
         self.add_with(id, Some(timeout.duration()), |timers, clock, _| {
             timers.set_common(id.0.index, timeout, clock);
-        })
+        })?;
+        let mut core = self.reactor.core.borrow_mut();
+        core.leave_alone(id.0);
+        self.note_armed(&mut core);
+        Ok(())
     }
 }

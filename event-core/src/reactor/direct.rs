@@ -76,7 +76,7 @@ impl LoopHandle {
             };
             any = true;
             reports.clear();
-            let timeout = first.map(|(deadline, _)| deadline.since(self.clock()));
+            let timeout = first.map(|deadline| deadline.since(self.clock()));
             reactor.waiting.set(true);
             let waited = reactor.sys.wait(&mut reports, timeout);
             reactor.waiting.set(false);
@@ -88,7 +88,7 @@ impl LoopHandle {
             }
             reactor.now.set(Time::NEVER);
             let is_due = match first {
-                Some((deadline, _)) => deadline <= self.turn_time(),
+                Some(deadline) => deadline <= self.turn_time(),
                 None => false,
             };
             if is_woken || is_due || waited.is_err() {
@@ -224,7 +224,9 @@ impl Core {
     /// where a report was not asked for.
     #[inline]
     fn next_plain(&mut self, keep: &Cell<usize>) -> Next {
-        let Some(&Reported { tag, report }) = self.reports.get(self.reported) else { return self.next_due(keep) };
+        let Some(&Reported { tag, report }) = self.reports.get(self.reported) else {
+            return self.next_due(keep);
+        };
         let Some(first) = self.fds.first_by_tag(tag) else {
             self.reported += 1;
             return Next::Stale;

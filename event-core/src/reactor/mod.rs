@@ -321,7 +321,7 @@ impl LoopHandle {
             drop(core);
             return Some(self.to_instant(self.turn_time()));
         }
-        core.heap.first().map(|(deadline, _)| self.to_instant(deadline))
+        core.heap.first().map(|deadline| self.to_instant(deadline))
     }
 
     /// Calls `before` and `after` right round every wait for the kernel, waits of no length included, with nothing

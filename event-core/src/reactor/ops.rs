@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use crate::clock::Time;
-use crate::common_timeout::Timers;
+use crate::common_timeout::{After, Timers};
 use crate::error::Error;
 use crate::interest::{Ready, What};
 use crate::reactor::slot::Interval;
@@ -30,7 +30,7 @@ impl LoopHandle {
     #[doc(alias = "event_add")]
     pub fn add(&self, id: EventId, timeout: Option<Duration>) -> Result<(), Error> {
         self.check()?;
-        if timeout.is_some_and(|after| self.add_alone(id, after)) {
+        if timeout.is_some_and(|after| self.add_alone(id, After::Duration(after))) {
             return Ok(());
         }
         self.add_any(id, timeout)
@@ -39,7 +39,7 @@ impl LoopHandle {
     /// Of its own, so that what `add` does for a timer needs few registers.
     #[inline(never)]
     fn add_any(&self, id: EventId, timeout: Option<Duration>) -> Result<(), Error> {
-        if timeout.is_some_and(|after| self.arm_alone(id, after)) {
+        if timeout.is_some_and(|after| self.arm_alone(id, After::Duration(after))) {
             return Ok(());
         }
         self.add_with(id, timeout, |timers, clock, timeout| timers.set(id.0.index, clock.after(timeout)))?;

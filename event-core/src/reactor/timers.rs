@@ -1,12 +1,10 @@
 //! Timers that are nothing else: adding and cancelling one looks only at what the heap knows of it.
 //!
-//! Such a slot is `ALONE`: no fd, not persistent, not queued, not in the background, its timer in no queue of a common
-//! duration. Whether it is added and keeps the loop running is then what its timer says, and its flags say neither. A
+//! Such a slot is `ALONE`: no fd, not persistent, not queued, not in the background. Whether it is added and keeps the loop running is then what its timer says, and its flags say neither. A
 //! slot is about as large as a line of memory, and in a crowd of timers fetching it would cost more than all the rest.
 //! Whatever else is asked of the slot calls `settle` first, which puts the flags right.
 
-use std::time::Duration;
-
+use crate::common_timeout::After;
 use crate::reactor::{Callback, Core, EventId, Flags, Kind, LoopHandle, Slot};
 use crate::slots::Key;
 use crate::sys::Sys;
@@ -15,7 +13,7 @@ impl LoopHandle {
     /// Adds an event that is a timer alone, in a callback that has added many; `false` if it is not one, or not so many,
     /// and nothing was done.
     #[inline]
-    pub(super) fn add_alone(&self, id: EventId, after: Duration) -> bool {
+    pub(super) fn add_alone(&self, id: EventId, after: After) -> bool {
         let reactor = &*self.reactor;
         let mut core = reactor.core.borrow_mut();
         if !core.heap.is_sharing() {
@@ -35,7 +33,7 @@ impl LoopHandle {
 
     /// Adds an event that is a timer alone, by a reading of the clock of its own; `false` if it is not one, and nothing
     /// was done.
-    pub(super) fn arm_alone(&self, id: EventId, after: Duration) -> bool {
+    pub(super) fn arm_alone(&self, id: EventId, after: After) -> bool {
         let reactor = &*self.reactor;
         if reactor.waiting.get() {
             return false;
@@ -103,7 +101,6 @@ impl Core {
             || slot.flags.intersects(flags)
             || matches!(slot.callback, Callback::Source(_))
             || is_added != self.heap.is_armed(key.index)
-            || self.heap.is_queued(key.index)
         {
             return;
         }

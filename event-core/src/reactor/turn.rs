@@ -190,7 +190,7 @@ impl LoopHandle {
         }
         let mut core = self.reactor.core.borrow_mut();
         core.heap.keep_promises(|| self.clock());
-        core.heap.first().map(|(deadline, _)| deadline.since(self.clock()))
+        core.heap.first().map(|deadline| deadline.since(self.clock()))
     }
 
     /// Whether anything is to be done without waiting.
@@ -222,7 +222,7 @@ impl LoopHandle {
         reactor.waiting.set(true);
         let timeout = match &hook {
             None if nonblock => Some(Duration::ZERO),
-            None => first.map(|(deadline, _)| deadline.since(self.clock())),
+            None => first.map(|deadline| deadline.since(self.clock())),
             Some(hook) => {
                 (hook.before)();
                 // Only now: the hook may have taken long, or have let somebody in who left work.
@@ -270,12 +270,11 @@ impl LoopHandle {
         let reactor = &*self.reactor;
         let core = &mut *reactor.core.borrow_mut();
         let is_due = match core.heap.first() {
-            Some((deadline, _)) => deadline <= self.turn_time(),
+            Some(deadline) => deadline <= self.turn_time(),
             None => false,
         };
-        let mut is_long = !core.queues.is_empty()
-            || core.queues.priorities() > 1
-            || reactor.extras.has(Uses::LONG_WAY);
+        let mut is_long =
+            !core.queues.is_empty() || core.queues.priorities() > 1 || reactor.extras.has(Uses::LONG_WAY);
         if is_due {
             is_long |= !core.take_due(reactor.now.get());
         }
@@ -445,7 +444,11 @@ impl LoopHandle {
     }
 
     /// Returns what is not put back: the event was freed, or has another callback now.
-    pub(super) fn put_back(&self, key: Key, cb: super::slot::BoxedCallback) -> Option<(Option<Slot>, Callback)> {
+    pub(super) fn put_back(
+        &self,
+        key: Key,
+        cb: super::slot::BoxedCallback,
+    ) -> Option<(Option<Slot>, Callback)> {
         let mut core = self.reactor.core.borrow_mut();
         let Some(slot) = core.slots.get_mut(key) else { return Some((None, Callback::User(cb))) };
         if slot.flags.contains(Flags::FREE_AFTER) {

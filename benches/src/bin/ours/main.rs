@@ -3,7 +3,7 @@
 //! A program of its own, because the one that drives the measurements counts its allocations, which costs time.
 //!
 //!     ours dispatch PAIRS ACTIVE WRITES pass|stay events|tokens
-//!     ours timers COUNT random|one timers|tokens
+//!     ours timers COUNT random|one timers|common|tokens
 //!     ours posts MESSAGES mailbox|closures
 //!     ours streams LOW HIGH objects|closures
 //!     ours throughput pair|proxy MIB BLOCK_KIB

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use event_core::{Error, EventBase, EventId, LoopHandle, Timer, What};
+use event_core::{CommonTimeout, Error, EventBase, EventId, LoopHandle, Timer, What};
 
 use crate::Outcome;
 
@@ -32,6 +32,31 @@ impl Timers for Objects {
 
     fn del(&self, at: usize) -> Result<(), Error> {
         self.0[at].del()
+    }
+}
+
+/// By a common duration: the one that was asked for last, as most programs know theirs beforehand.
+struct Common {
+    handle: LoopHandle,
+    timers: Vec<Timer>,
+    known: Cell<Option<CommonTimeout>>,
+}
+
+impl Timers for Common {
+    fn add(&self, at: usize, after: Duration) -> Result<(), Error> {
+        let common = match self.known.get() {
+            Some(common) if common.duration() == after => common,
+            _ => {
+                let common = self.handle.common_timeout(after)?;
+                self.known.set(Some(common));
+                common
+            }
+        };
+        self.timers[at].add_common(common)
+    }
+
+    fn del(&self, at: usize) -> Result<(), Error> {
+        self.timers[at].del()
     }
 }
 
@@ -116,9 +141,12 @@ impl Fired {
 }
 
 pub(crate) fn run(args: &[&str]) -> Outcome<()> {
-    let &[count, shape @ ("random" | "one"), by @ ("timers" | "tokens")] = args else {
-        return Err("timers COUNT random|one timers|tokens".into());
+    let &[count, shape @ ("random" | "one"), by @ ("timers" | "common" | "tokens")] = args else {
+        return Err("timers COUNT random|one timers|common|tokens".into());
     };
+    if shape == "random" && by == "common" {
+        return Err("a common duration is one duration".into());
+    }
     let count: usize = count.parse()?;
     if count == 0 {
         return Err("a timer at least".into());
@@ -131,9 +159,12 @@ pub(crate) fn run(args: &[&str]) -> Outcome<()> {
     };
     let mut base = EventBase::new()?;
     let fired = Rc::new(Fired { left: Cell::new(count), last: Cell::new(None) });
-    // A third kind, timers by a common duration, belongs here as soon as the library has one.
     let timers: Rc<dyn Timers> = match by {
-        "timers" => Rc::new(objects(&base, count, &fired)?),
+        "timers" => Rc::new(Objects(objects(&base, count, &fired)?)),
+        "common" => {
+            let timers = objects(&base, count, &fired)?;
+            Rc::new(Common { handle: base.handle(), timers, known: Cell::new(None) })
+        }
         _ => Rc::new(tokens(&base, count, &fired)?),
     };
     // From within a callback, where programs add most of their timers.
@@ -194,12 +225,12 @@ fn phases(timers: &dyn Timers, mut delays: Delays, order: &[u32]) -> Result<Resu
     Ok(results)
 }
 
-fn objects(base: &EventBase, count: usize, fired: &Rc<Fired>) -> Outcome<Objects> {
+fn objects(base: &EventBase, count: usize, fired: &Rc<Fired>) -> Outcome<Vec<Timer>> {
     let timer = |_| {
         let fired = fired.clone();
         Timer::new(base, move |_| fired.one())
     };
-    Ok(Objects((0..count).map(timer).collect::<Result<_, _>>()?))
+    Ok((0..count).map(timer).collect::<Result<_, _>>()?)
 }
 
 fn tokens(base: &EventBase, count: usize, fired: &Rc<Fired>) -> Outcome<Tokens> {
