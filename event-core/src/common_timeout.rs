@@ -162,7 +162,9 @@ impl Timers {
     #[inline]
     pub(crate) fn remove_alone(&mut self, key: Key) -> Option<bool> {
         let removed = self.heap.remove_alone(in_heap(key.index), key.generation)?;
-        self.take_back(key.index);
+        if self.promises > 0 {
+            self.take_back_promise(key.index);
+        }
         Some(self.removed(removed))
     }
 
@@ -208,7 +210,12 @@ impl Timers {
     fn keep_promises_at(&mut self, now: Time) {
         for at in 0..self.promises {
             let Some(&Promise { after, name, queue }) = self.promised.get(at) else { break };
-            if name != NOBODY {
+            if name == NOBODY {
+                continue;
+            }
+            if self.queues.is_empty() {
+                self.heap.set(name, now.after_nanos(after));
+            } else {
                 self.put(name, queue, now.after_nanos(after));
             }
         }
@@ -219,10 +226,15 @@ impl Timers {
     #[inline]
     fn take_back(&mut self, slot: u32) {
         if self.promises > 0 {
-            for promise in &mut self.promised[..self.promises] {
-                if promise.name == in_heap(slot) {
-                    promise.name = NOBODY;
-                }
+            self.take_back_promise(slot);
+        }
+    }
+
+    #[inline(never)]
+    fn take_back_promise(&mut self, slot: u32) {
+        for promise in &mut self.promised[..self.promises] {
+            if promise.name == in_heap(slot) {
+                promise.name = NOBODY;
             }
         }
     }
@@ -277,6 +289,7 @@ impl Timers {
     }
 
     /// A timer of a queue was taken back, or is about to be armed elsewhere.
+    #[inline(never)]
     fn left(&mut self, number: u16) {
         let queue = &mut self.queues[usize::from(number)];
         queue.len -= 1;
@@ -395,6 +408,12 @@ impl Timers {
     #[inline]
     pub(crate) fn fire(&mut self, slot: u32) -> bool {
         self.heap.fire(in_heap(slot))
+    }
+
+    /// See the heap's.
+    #[inline]
+    pub(crate) fn address(&self, slot: u32) -> *const u8 {
+        self.heap.address(in_heap(slot))
     }
 
     /// Whether the slot's timer was taken out by `take_due`, and nothing has happened to it since.

@@ -107,6 +107,11 @@ impl Cell {
     }
 
     #[inline]
+    fn removed(self) -> Removed {
+        Removed { was_armed: self.room != NOWHERE, queue: (self.room == QUEUED).then_some(self.home) }
+    }
+
+    #[inline]
     fn is_in_a_room(self) -> bool {
         self.room <= IN_HEAP
     }
@@ -203,7 +208,10 @@ impl Heap {
         if !cell.alone || cell.generation != generation {
             return None;
         }
-        Some(self.remove(slot))
+        let was = *cell;
+        cell.room = NOWHERE;
+        self.take_out(was);
+        Some(was.removed())
     }
 
     /// Disarms the slot's timer; tells whether it was armed, and the queue that it stood in.
@@ -213,7 +221,7 @@ impl Heap {
         let was = *cell;
         cell.room = NOWHERE;
         self.take_out(was);
-        Removed { was_armed: was.room != NOWHERE, queue: (was.room == QUEUED).then_some(was.home) }
+        was.removed()
     }
 
     /// The queue that the slot's timer stands in.
@@ -352,6 +360,12 @@ impl Heap {
         };
         cell.room = NOWHERE;
         true
+    }
+
+    /// Where what is known of a slot lies, or a place that means nothing: to be fetched, not to be read.
+    #[inline]
+    pub(crate) fn address(&self, slot: u32) -> *const u8 {
+        self.cells.as_ptr().wrapping_add(slot as usize).cast()
     }
 
     #[inline]

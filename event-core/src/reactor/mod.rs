@@ -447,11 +447,14 @@ impl LoopHandle {
     }
 
     /// Whether the process is the child of a fork and `after_fork` was not called: the kernel set is the parent's.
+    #[inline]
     pub(crate) fn is_forked(&self) -> bool {
-        self.reactor.forks.get() != sys::fork_count()
+        // The count began when the loop was made.
+        self.reactor.forks.get() != sys::forks()
     }
 
     /// Refuses what a loop that is gone or forked cannot do.
+    #[inline]
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.reactor.gone.get() {
             Err(Error::LoopGone)

@@ -8,6 +8,7 @@ use crate::common_timeout::{After, Timers};
 use crate::error::Error;
 use crate::interest::{Ready, What};
 use crate::reactor::slot::Interval;
+use crate::reactor::timers::AddedAlone;
 use crate::reactor::{Callback, Core, EventId, Flags, Kind, Lent, LoopHandle, Reactor, Slot};
 use crate::slots::Key;
 use crate::sys::Sys;
@@ -30,10 +31,12 @@ impl LoopHandle {
     #[doc(alias = "event_add")]
     pub fn add(&self, id: EventId, timeout: Option<Duration>) -> Result<(), Error> {
         self.check()?;
-        if timeout.is_some_and(|after| self.add_alone(id, After::Duration(after))) {
-            return Ok(());
+        let Some(after) = timeout else { return self.add_any(id, None) };
+        match self.add_alone(id, After::Duration(after)) {
+            AddedAlone::Last => self.added_last(),
+            AddedAlone::No => self.add_any(id, timeout),
+            AddedAlone::Yes => Ok(()),
         }
-        self.add_any(id, timeout)
     }
 
     /// Of its own, so that what `add` does for a timer needs few registers.

@@ -5,30 +5,35 @@
 //! Whatever else is asked of the slot calls `settle` first, which puts the flags right.
 
 use crate::common_timeout::After;
+use crate::error::Error;
 use crate::reactor::{Callback, Core, EventId, Flags, Kind, LoopHandle, Slot};
 use crate::slots::Key;
 use crate::sys::Sys;
 
+/// What has become of an attempt to add a timer alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum AddedAlone {
+    /// It is added, and the deadlines that are not known are to be set now.
+    Last,
+    /// It is not one, or there are not so many, and nothing was done.
+    No,
+    Yes,
+}
+
 impl LoopHandle {
-    /// Adds an event that is a timer alone, in a callback that has added many; `false` if it is not one, or not so many,
-    /// and nothing was done.
+    /// Adds an event that is a timer alone, in a callback that has added many.
     #[inline]
-    pub(super) fn add_alone(&self, id: EventId, after: After) -> bool {
+    pub(super) fn add_alone(&self, id: EventId, after: After) -> AddedAlone {
         let reactor = &*self.reactor;
         let mut core = reactor.core.borrow_mut();
         if !core.heap.is_sharing() {
-            return false;
+            return AddedAlone::No;
         }
-        let was_armed = core.heap.promise_alone(id.0, after);
-        if was_armed == Some(false) {
+        let Some(was_armed) = core.heap.promise_alone(id.0, after) else { return AddedAlone::No };
+        if !was_armed {
             reactor.keep.set(reactor.keep.get() + 1);
         }
-        let is_full = core.heap.is_full();
-        drop(core);
-        if is_full {
-            self.keep_promises();
-        }
-        was_armed.is_some()
+        if core.heap.is_full() { AddedAlone::Last } else { AddedAlone::Yes }
     }
 
     /// Adds an event that is a timer alone, by a reading of the clock of its own; `false` if it is not one, and nothing
@@ -83,6 +88,14 @@ impl LoopHandle {
     pub(super) fn keep_promises(&self) {
         let reactor = &*self.reactor;
         reactor.core.borrow_mut().heap.keep_promises(|| reactor.sys.now());
+    }
+
+    /// The end of an `add` whose timer is the last that shares a reading of the clock. Of its own, so that the others
+    /// need few registers.
+    #[inline(never)]
+    pub(super) fn added_last(&self) -> Result<(), Error> {
+        self.keep_promises();
+        Ok(())
     }
 }
 
