@@ -12,6 +12,7 @@ use crate::dispatch;
 use crate::options::Options;
 use crate::report::{Cell, Report, Table};
 use crate::servers::Peer;
+use crate::timers;
 use crate::tools::find_tool;
 
 /// A figure may be this much above the file's: the C library picks its copying loops by processor, and the date of an
@@ -100,6 +101,9 @@ fn measurements() -> Outcome<Vec<(&'static str, Outcome<f64>)>> {
         ("event, 100 ready", dispatch::our_instructions(dispatch::MANY)),
         ("request, depth 1", request(&REQUESTS, 1)),
         ("request, depth 16", request(&BATCHES, 16)),
+        ("timer, add and cancel", timers::our_instructions("cancel")),
+        ("timer, add and fire", timers::our_instructions("fire")),
+        ("timer, change", timers::our_instructions("change")),
     ])
 }
 
@@ -183,7 +187,15 @@ mod tests {
     fn every_row_of_the_file_is_measured_and_every_measurement_has_a_row() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("instructions.tsv");
         let counts = parse(&fs::read_to_string(path).unwrap()).unwrap();
-        let wanted = ["event, 1 ready", "event, 100 ready", "request, depth 1", "request, depth 16"];
+        let wanted = [
+            "event, 1 ready",
+            "event, 100 ready",
+            "request, depth 1",
+            "request, depth 16",
+            "timer, add and cancel",
+            "timer, add and fire",
+            "timer, change",
+        ];
         assert!(counts.keys().eq(wanted), "{counts:?}");
     }
 }

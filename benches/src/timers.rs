@@ -1,8 +1,10 @@
 //! What a timer costs: add, change, cancel, fire.
 
+use crate::callgrind::{self, Lengths};
 use crate::options::Options;
 use crate::programs::{Program, Row, Source, rounds, yard_sticks};
 use crate::report::{Cell, Report, Table};
+use crate::tools::find_tool;
 use crate::{Outcome, proc};
 
 /// How many timers there are, and whether they share one duration.
@@ -89,4 +91,19 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
          one: a million timers of one duration"
     ));
     Ok(())
+}
+
+/// What `ours timers steps` does to a thousand timers.
+const STEPS: Row = Row { name: "event-core", source: Source::Ours, before: &["timers", "steps"], after: &[] };
+const CROWD: f64 = 1_000.0;
+const TIMES: Lengths = Lengths { short: 5, long: 25 };
+
+/// User instructions of our own for each timer of a step: `cancel`, which adds it first; `change`; `fire`, which adds it
+/// first.
+pub(crate) fn our_instructions(step: &str) -> Outcome<f64> {
+    let valgrind = find_tool("valgrind").ok_or("missing: valgrind")?;
+    let program = Program::build(&STEPS)?;
+    let crowd =
+        callgrind::of_program(&program, &valgrind, &TIMES, |times| vec![step.to_owned(), times.to_string()])?;
+    Ok(crowd / CROWD)
 }

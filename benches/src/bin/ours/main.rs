@@ -4,6 +4,7 @@
 //!
 //!     ours dispatch PAIRS ACTIVE WRITES pass|stay events|tokens
 //!     ours timers COUNT random|one timers|common|tokens
+//!     ours timers steps cancel|change|fire TIMES
 //!     ours posts MESSAGES mailbox|closures
 //!     ours streams LOW HIGH objects|closures
 //!     ours throughput pair|proxy MIB BLOCK_KIB
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         ["dispatch", ref rest @ ..] => dispatch::run(rest),
         ["streams", ref rest @ ..] => streams::run(rest),
         ["throughput", ref rest @ ..] => throughput::run(rest),
+        ["timers", "steps", ref rest @ ..] => timers::steps(rest),
         ["timers", ref rest @ ..] => timers::run(rest),
         ["posts", ref rest @ ..] => posts::run(rest),
         _ => Err(USAGE.into()),

@@ -225,6 +225,53 @@ fn phases(timers: &dyn Timers, mut delays: Delays, order: &[u32]) -> Result<Resu
     Ok(results)
 }
 
+/// How many timers there are in `steps`.
+const CROWD: usize = 1_000;
+
+/// So many times over, in a callback: adds a thousand timers and cancels them, or moves them; or adds them to be due at
+/// once, and lets them fire. For counting instructions: nothing is timed.
+pub(crate) fn steps(args: &[&str]) -> Outcome<()> {
+    let &[what @ ("cancel" | "change" | "fire"), times] = args else {
+        return Err("timers steps cancel|change|fire TIMES".into());
+    };
+    let what = what.to_owned();
+    let mut left: u64 = times.parse()?;
+    let mut base = EventBase::new()?;
+    let fired = Rc::new(Fired { left: Cell::new(usize::MAX), last: Cell::new(None) });
+    let timers = objects(&base, CROWD, &fired)?;
+    let mut random = Random::new();
+    let order = random.order(CROWD);
+    let mut delays = Delays { random: Some(random), near: FAR };
+    let outcome = Rc::new(Cell::new(Ok(())));
+    let into = outcome.clone();
+    let driver = Timer::new(&base, move |driver| {
+        let mut step = || {
+            for timer in &timers {
+                timer.add(if what == "fire" { Duration::ZERO } else { delays.far() })?;
+            }
+            match what.as_str() {
+                "fire" => return driver.add(Duration::ZERO),
+                "cancel" => order.iter().try_for_each(|&at| timers[at as usize].del()),
+                _ => Ok(()),
+            }
+        };
+        let mut done = Ok(());
+        while left > 0 && done.is_ok() {
+            left -= 1;
+            done = step();
+            if what == "fire" {
+                into.set(done);
+                return;
+            }
+        }
+        let cancelled = timers.iter().try_for_each(Timer::del);
+        into.set(done.and(cancelled));
+    })?;
+    driver.add(Duration::ZERO)?;
+    base.dispatch()?;
+    Ok(outcome.replace(Ok(()))?)
+}
+
 fn objects(base: &EventBase, count: usize, fired: &Rc<Fired>) -> Outcome<Vec<Timer>> {
     let timer = |_| {
         let fired = fired.clone();
