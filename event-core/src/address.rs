@@ -238,6 +238,7 @@ numbers!(SocketAddr, SocketAddrV4, SocketAddrV6, (IpAddr, u16), (Ipv4Addr, u16),
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::few::few_under_miri;
 
     fn unix(bytes: &[u8]) -> Address {
         Address::unix(OsString::from_vec(bytes.to_vec()))
@@ -277,7 +278,7 @@ mod tests {
         };
         let pieces: [&[u8]; 12] =
             [b"/", b"a", b"@", b"%", b"%4", b"%41", b"\0", b"\n", b"\x7f", b"\xc3\xbc", b"\xc2\x85", b"\xff"];
-        for _ in 0..2000 {
+        for _ in 0..few_under_miri(2000, 50) {
             let mut bytes = b"x".to_vec();
             if next() % 2 == 0 {
                 bytes.clear();
