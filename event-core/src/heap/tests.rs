@@ -167,3 +167,26 @@ fn a_thousand_of_one_deadline_fire_at_once_and_in_order() {
     assert!(due.iter().map(|entry| entry.slot).eq((0..1_000).rev()));
     assert_eq!((heap.len(), heap.first()), (0, None));
 }
+
+#[test]
+fn sorting_by_digits_agrees_with_sorting_by_comparison() {
+    let mut next = numbers(11);
+    let mut spare = Vec::new();
+    for count in [1, 64, 65, 300, few_under_miri(4_096, 100), few_under_miri(20_000, 200)] {
+        // All alike, a few that are far off, a few values, and spread evenly.
+        for spread in [1, 2, 5, 1 << 20, 1 << 40] {
+            let far = next(4) == 0;
+            let mut entry = |slot: u32| {
+                let deadline = if far && next(50) == 0 { u64::MAX - next(3) } else { 7 + next(spread) };
+                // Across the wrap of the arming counter, and in no order.
+                Entry::new(at(deadline), (slot.wrapping_mul(7_919) % 40_009).wrapping_sub(3), slot)
+            };
+            let mut entries: Vec<_> = (0..count).map(&mut entry).collect();
+            let oldest = 0_u32.wrapping_sub(1 << 31);
+            let mut sorted = entries.clone();
+            sorted.sort_by_key(|entry| entry.rank(oldest));
+            order::sort(&mut entries, oldest, &mut spare);
+            assert_eq!(entries, sorted, "{count} over {spread}");
+        }
+    }
+}
