@@ -507,10 +507,11 @@ impl Heap {
 
     /// The nearest tier has been emptied.
     fn drop_tier(&mut self) {
-        if let Some(tier) = self.tiers.pop() {
-            if tier.slots.capacity() > self.spare.capacity() && tier.slots.capacity() <= 2 * TIER {
-                self.spare = tier.slots;
-            }
+        if let Some(tier) = self.tiers.pop()
+            && tier.slots.capacity() > self.spare.capacity()
+            && tier.slots.capacity() <= 2 * TIER
+        {
+            self.spare = tier.slots;
         }
     }
 

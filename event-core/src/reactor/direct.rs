@@ -6,19 +6,17 @@
 //! calls `queue_rest` first, after which they go the long way. A timer that is due may be deleted and armed again: what
 //! the heap knows of it tells.
 
-use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::clock::Time;
 use crate::error::Error;
 use crate::fdmap::NONE;
-use crate::heap::Entry;
 use crate::interest::{Interest, Ready, Report, What};
 use crate::reactor::slot::BoxedCallback;
 use crate::reactor::turn::CALLBACKS_PER_FLUSH;
-use crate::reactor::{Callback, Core, EventId, Flags, Kind, Lent, LoopHandle, Slot, Source, Uses};
+use crate::reactor::{Callback, Core, EventId, Flags, Kind, Lent, LoopHandle, Source, Uses};
 use crate::slots::Key;
-use crate::sys::{self, Reported, Sys, WAKE_TAG};
+use crate::sys::{Reported, Sys, WAKE_TAG};
 
 /// What a report may say on the short way; these bits are the same in every set.
 const PLAIN: u8 = Interest::READ.bits() | Interest::WRITE.bits() | Interest::CLOSED.bits();
@@ -28,9 +26,6 @@ const _: () = {
     assert!(PLAIN == What::READ.bits() | What::WRITE.bits() | What::CLOSED.bits());
     assert!(PLAIN == Report::READ.bits() | Report::WRITE.bits() | Report::CLOSED.bits());
 };
-
-/// So many timers ahead a callback's captures are fetched; its slot twice as far.
-const AHEAD: usize = 4;
 
 /// Ends the event whose callback panics; the rest of the reports is queued for the next dispatch.
 struct Guard<'a>(&'a LoopHandle);
@@ -50,15 +45,15 @@ impl Drop for Guard<'_> {
 enum Next {
     /// A closure, out of its slot.
     User(Key, Ready, BoxedCallback),
-    /// Of a timer.
-    Due(Key, BoxedCallback),
     Source(Key, Ready, Rc<dyn Source>),
     Token(Key, Ready, usize),
     /// A report from before the kernel forgot the fd.
     Stale,
-    /// The callback that has just run: its event was freed, or has another callback now, or is to be freed.
-    Unwanted(Key, BoxedCallback),
-    /// Nothing is left, or something that has to go the long way.
+    /// The callback that has just run: its event was freed, or has another callback now.
+    Unwanted(BoxedCallback),
+    /// No report is left, but timers that are due.
+    Due,
+    /// Nothing is left, or a report that has to go the long way.
     End,
 }
 
@@ -112,7 +107,7 @@ impl LoopHandle {
         Ok(any)
     }
 
-    /// Runs what the reports are for, as long as the short way goes. Returns how many callbacks ran, and whether the
+    /// Runs what the reports are for, and then the timers that are due, as long as the short way goes. Returns how many callbacks ran, and whether the
     /// batch is over; what is left is queued.
     #[inline]
     pub(super) fn run_direct(&self, lent: &mut Lent) -> (usize, bool) {
@@ -127,8 +122,8 @@ impl LoopHandle {
                 let core = &mut *reactor.core.borrow_mut();
                 core.heap.callback_ended(|| reactor.sys.now());
                 match back.take().and_then(|(key, cb)| core.put_back_plain(key, cb)) {
-                    Some((key, cb)) => Next::Unwanted(key, cb),
-                    None => core.next_plain(&reactor.keep),
+                    Some(cb) => Next::Unwanted(cb),
+                    None => core.next_plain(),
                 }
             };
             match next {
@@ -137,13 +132,6 @@ impl LoopHandle {
                     lent.set_event_id(EventId(key));
                     reactor.progress.set(true);
                     cb(lent, ready, 1);
-                    back = Some((key, cb));
-                }
-                Next::Due(key, mut cb) => {
-                    reactor.running_event.set(EventId(key));
-                    lent.set_timer_id(EventId(key));
-                    reactor.progress.set(true);
-                    cb(lent, Ready::TIMEOUT, 1);
                     back = Some((key, cb));
                 }
                 Next::Source(key, ready, source) => {
@@ -155,10 +143,13 @@ impl LoopHandle {
                     self.call_token(EventId(key), token, ready, 1);
                 }
                 Next::Stale => continue,
-                Next::Unwanted(key, cb) => {
-                    let unwanted = self.put_back(key, cb);
-                    drop(unwanted);
+                Next::Unwanted(cb) => {
+                    drop(cb);
                     continue;
+                }
+                Next::Due => {
+                    (callbacks, over) = self.run_due(lent, callbacks);
+                    break;
                 }
                 Next::End => break,
             }
@@ -168,24 +159,35 @@ impl LoopHandle {
             {
                 continue;
             }
-            if let Some((key, cb)) = back.take() {
-                let unwanted = self.put_back(key, cb);
-                drop(unwanted);
-            }
-            // What comes now is not this event's doing.
-            reactor.running_event.set(EventId::NOBODY);
-            if reactor.extras.has(Uses::STOP) {
+            if let Some(is_over) = self.pause(back.take(), callbacks) {
+                over = is_over;
                 break;
             }
-            if reactor.extras.has(Uses::LONG_WAY) {
-                over = self.after_one(0, callbacks);
-                break;
-            }
-            self.flush_all();
         }
         reactor.running_event.set(EventId::NOBODY);
         drop(guard);
         (callbacks, over)
+    }
+
+    /// What comes now and then between two callbacks of the short way, of which so many have run; the last one's comes
+    /// back. `Some` if the short way ends here, and whether the batch is over with it.
+    #[inline(never)]
+    pub(super) fn pause(&self, back: Option<(Key, BoxedCallback)>, callbacks: usize) -> Option<bool> {
+        let reactor = &*self.reactor;
+        if let Some((key, cb)) = back {
+            let unwanted = self.put_back(key, cb);
+            drop(unwanted);
+        }
+        // What comes now is not this event's doing.
+        reactor.running_event.set(EventId::NOBODY);
+        if reactor.extras.has(Uses::STOP) {
+            return Some(false);
+        }
+        if reactor.extras.has(Uses::LONG_WAY) {
+            return Some(self.after_one(0, callbacks));
+        }
+        self.flush_all();
+        None
     }
 }
 
@@ -222,13 +224,12 @@ impl Core {
         self.collect_due();
     }
 
-    /// The next report's event, or, when all are dealt with, the next timer that is due, with its callback on loan. The
-    /// short way ends where there is more than one event on the fd, or one that is not persistent or has a timeout, or
-    /// where a report was not asked for.
+    /// The next report's event, with its callback on loan. The short way ends where there is more than one event on the
+    /// fd, or one that is not persistent or has a timeout, or where a report was not asked for.
     #[inline]
-    fn next_plain(&mut self, keep: &Cell<usize>) -> Next {
+    fn next_plain(&mut self) -> Next {
         let Some(&Reported { tag, report }) = self.reports.get(self.reported) else {
-            return self.next_due(keep);
+            return if self.fired < self.due.len() { Next::Due } else { Next::End };
         };
         let Some(first) = self.fds.first_by_tag(tag) else {
             self.reported += 1;
@@ -263,58 +264,15 @@ impl Core {
         }
     }
 
-    /// The next timer that is still due. It is alone: neither added nor counted from here on, and its flags say nothing
-    /// else already.
-    fn next_due(&mut self, keep: &Cell<usize>) -> Next {
-        while let Some(&Entry { slot: index, .. }) = self.due.get(self.fired) {
-            self.fired += 1;
-            self.fetch_due();
-            if !self.heap.fire(index) {
-                continue;
-            }
-            debug_assert!(self.queues.is_empty(), "whatever is queued comes behind the rest");
-            keep.set(keep.get().saturating_sub(1));
-            let Some((key, slot)) = self.slots.linked_mut(index) else { continue };
-            debug_assert!(slot.flags.contains(Flags::ALONE));
-            match std::mem::take(&mut slot.callback) {
-                Callback::User(cb) => return Next::Due(key, cb),
-                Callback::Token(token) => {
-                    slot.callback = Callback::Token(token);
-                    return Next::Token(key, Ready::TIMEOUT, token);
-                }
-                other => slot.callback = other,
-            }
-        }
-        self.forget_due();
-        Next::End
-    }
-
-    /// Timers that are due together lie all over the memory of a crowd. What is known of those that come soon is asked
-    /// for before it is needed.
+    /// Returns what is not put back: the event was freed, or has another callback now.
     #[inline]
-    fn fetch_due(&self) {
-        if let Some(&Entry { slot, .. }) = self.due.get(self.fired + 2 * AHEAD) {
-            sys::prefetch(self.slots.address(slot));
-            sys::prefetch(self.heap.address(slot));
-        }
-        if let Some(&Entry { slot, .. }) = self.due.get(self.fired + AHEAD)
-            && let Some(Slot { callback: Callback::User(cb), .. }) = self.slots.at(slot)
-        {
-            sys::prefetch(std::ptr::from_ref(&**cb).cast());
-        }
-    }
-
-    /// Returns what is not put back: the event was freed, or has another callback now, or is to be freed.
-    #[inline]
-    fn put_back_plain(&mut self, key: Key, cb: BoxedCallback) -> Option<(Key, BoxedCallback)> {
+    fn put_back_plain(&mut self, key: Key, cb: BoxedCallback) -> Option<BoxedCallback> {
         match self.slots.get_mut(key) {
-            Some(slot)
-                if matches!(slot.callback, Callback::Empty) && !slot.flags.contains(Flags::FREE_AFTER) =>
-            {
+            Some(slot) if matches!(slot.callback, Callback::Empty) => {
                 slot.callback = Callback::User(cb);
                 None
             }
-            _ => Some((key, cb)),
+            _ => Some(cb),
         }
     }
 }

@@ -4,6 +4,7 @@ mod collect;
 mod common;
 mod counts;
 mod direct;
+mod due;
 mod extras;
 mod flush;
 mod inspect;
