@@ -31,6 +31,7 @@ const _: () = {
 struct Guard<'a>(&'a LoopHandle);
 
 impl Drop for Guard<'_> {
+    #[cold]
     fn drop(&mut self) {
         let reactor = &*self.0.reactor;
         reactor.core.borrow_mut().queue_rest(&*reactor.sys);
@@ -39,6 +40,13 @@ impl Drop for Guard<'_> {
             self.0.end(running.0);
         }
     }
+}
+
+/// Out of the way of the loop that nearly never comes here.
+#[cold]
+#[inline(never)]
+fn let_go(cb: BoxedCallback) {
+    drop(cb);
 }
 
 /// What the short way comes upon next.
@@ -144,7 +152,7 @@ impl LoopHandle {
                 }
                 Next::Stale => continue,
                 Next::Unwanted(cb) => {
-                    drop(cb);
+                    let_go(cb);
                     continue;
                 }
                 Next::Due => {
@@ -165,7 +173,9 @@ impl LoopHandle {
             }
         }
         reactor.running_event.set(EventId::NOBODY);
-        drop(guard);
+        // Disarmed: nobody has panicked.
+        std::mem::forget(guard);
+        reactor.core.borrow_mut().queue_rest(&*reactor.sys);
         (callbacks, over)
     }
 
