@@ -296,9 +296,6 @@ impl Timers {
         if queue.len == 0 {
             queue.entries.clear();
             self.heap.remove(number.into());
-        } else if queue.entries.len() > 2 * queue.len + SWEEP {
-            let heap = &self.heap;
-            queue.entries.retain(|entry| heap.stands(entry, number));
         }
     }
 
@@ -440,6 +437,10 @@ impl Timers {
         let heap = &self.heap;
         while queue.entries.back().is_some_and(|entry| !heap.stands(entry, number)) {
             queue.entries.pop_back();
+        }
+        // Only here, where more memory would be asked for: taking back gives none back.
+        if queue.entries.len() > 2 * queue.len + SWEEP {
+            queue.entries.retain(|entry| heap.stands(entry, number));
         }
         // What is counted from a moment that has passed waits for what was armed since: no search, and never early.
         let deadline = queue.entries.back().map_or(wanted, |last| wanted.max(last.deadline));

@@ -269,7 +269,9 @@ pub(crate) fn steps(args: &[&str]) -> Outcome<()> {
     })?;
     driver.add(Duration::ZERO)?;
     base.dispatch()?;
-    Ok(outcome.replace(Ok(()))?)
+    outcome.replace(Ok(()))?;
+    println!("timers {CROWD}");
+    Ok(())
 }
 
 fn objects(base: &EventBase, count: usize, fired: &Rc<Fired>) -> Outcome<Vec<Timer>> {
