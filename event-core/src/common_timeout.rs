@@ -531,7 +531,7 @@ mod tests {
         let mut timers = Timers::new();
         let ten = timers.common(nanos(10)).unwrap();
         timers.set_common(0, ten, at(0));
-        for now in 1..few_under_miri(5_000, 500) {
+        for now in 1..few_under_miri(5_000, 100) {
             timers.set_common(1, ten, at(now));
             timers.set_common(2, ten, at(now));
             assert!(timers.remove(2));
