@@ -250,7 +250,7 @@ pub(crate) fn steps(args: &[&str]) -> Outcome<()> {
                 timer.add(if what == "fire" { Duration::ZERO } else { delays.far() })?;
             }
             match what.as_str() {
-                "fire" => return driver.add(Duration::ZERO),
+                "fire" => driver.add(Duration::ZERO),
                 "cancel" => order.iter().try_for_each(|&at| timers[at as usize].del()),
                 _ => Ok(()),
             }
