@@ -12,7 +12,7 @@ use crate::peers::Peer;
 use crate::report::{Cell, Report, Table};
 use crate::tools::find_tool;
 use crate::work::Work;
-use crate::{Outcome, dispatch, throughput};
+use crate::{Outcome, dispatch, throughput, timers};
 
 /// A figure may be this much above the file's: the C library picks its copying loops by processor, and the date of an
 /// answer is made anew each second, however many requests that second has.
@@ -31,6 +31,10 @@ struct Request {
 /// What is measured of the loop.
 const EVENTS: [(&str, dispatch::Shape); 2] =
     [("event, 1 ready", dispatch::ONE), ("event, 100 ready", dispatch::MANY)];
+
+/// One of a thousand timers: the name of a row, and of what is done.
+const TIMERS: [(&str, &str); 3] =
+    [("timer, add and cancel", "cancel"), ("timer, add and fire", "fire"), ("timer, change", "change")];
 
 /// A MiB through streams: its name, and the mode of `throughput`.
 const STREAMS: [(&str, &str); 2] =
@@ -124,6 +128,7 @@ fn measurements() -> Outcome<Vec<(&'static str, Outcome<f64>)>> {
         EVENTS.iter().map(|&(name, shape)| (name, dispatch::our_instructions(shape))).collect();
     all.extend(STREAMS.iter().map(|&(name, mode)| (name, throughput::our_instructions(mode))));
     all.extend(REQUESTS.iter().map(|request| (request.name, of_request(request))));
+    all.extend(TIMERS.iter().map(|&(name, what)| (name, timers::our_instructions(what))));
     Ok(all)
 }
 
@@ -210,6 +215,7 @@ mod tests {
         let mut wanted = EVENTS.map(|(name, _)| name).to_vec();
         wanted.extend(STREAMS.map(|(name, _)| name));
         wanted.extend(REQUESTS.map(|request| request.name));
+        wanted.extend(TIMERS.map(|(name, _)| name));
         wanted.sort_unstable();
         assert!(counts.keys().eq(&wanted), "{counts:?}");
     }

@@ -1,8 +1,10 @@
 //! What a timer costs: add, change, cancel, fire.
 
+use crate::callgrind::{self, Lengths};
 use crate::options::Options;
 use crate::programs::{Program, Row, Source, rounds, yard_sticks};
 use crate::report::{Cell, Report, Table};
+use crate::tools::find_tool;
 use crate::{Outcome, proc};
 
 /// How many timers there are, and whether they share one duration.
@@ -24,19 +26,24 @@ const ONE: &str = "one";
 
 const BARE: [Row; 2] = yard_sticks("timers_bare", &[]);
 
-/// Takes part where there is one duration only.
-const COMMON: Row = Row { after: &["common"], ..Row::c("libevent common", "timers_libevent", &["-levent"]) };
+/// These take part where there is one duration only.
+const COMMON: [Row; 2] = [
+    Row { after: &["common"], ..Row::c("libevent common", "timers_libevent", &["-levent"]) },
+    Row { name: "event-core common", source: Source::Ours, before: &["timers"], after: &["common"] },
+];
 
-// Ours by a common duration belongs here, next to `COMMON`, as soon as the library has one.
-const ROWS: [Row; 9] = [
+const OURS: Row = Row { name: "event-core", source: Source::Ours, before: &["timers"], after: &["timers"] };
+
+const ROWS: [Row; 10] = [
     BARE[0],
     BARE[1],
     Row::c("libevent", "timers_libevent", &["-levent"]),
-    COMMON,
+    COMMON[0],
     Row::c("libev", "timers_libev", &["-lev"]),
     Row::c("libuv", "timers_libuv", &["-luv"]),
     Row { name: "mio", source: Source::None("it has no timers"), before: &[], after: &[] },
-    Row { name: "event-core", source: Source::Ours, before: &["timers"], after: &["timers"] },
+    OURS,
+    COMMON[1],
     Row { name: "event-core tokens", source: Source::Ours, before: &["timers"], after: &["tokens"] },
 ];
 
@@ -65,7 +72,9 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let mut table = Table::new(format!("timers: {} rounds", options.rounds), COLUMNS);
     for mode in modes {
         let args = [mode.count.to_string(), mode.shape.to_owned()];
-        let taking_part = programs.iter().filter(|program| mode.shape == ONE || program.name != COMMON.name);
+        let taking_part = programs
+            .iter()
+            .filter(|program| mode.shape == ONE || COMMON.iter().all(|row| row.name != program.name));
         for run in rounds(taking_part, &args, Some(cpu), options.rounds) {
             let mut row = vec![Cell::text(mode.name), Cell::text(&run.name)];
             if let Some(why) = &run.error {
@@ -84,4 +93,19 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
          one: a million timers of one duration"
     ));
     Ok(())
+}
+
+/// What `ours timers steps` does to a thousand timers.
+const STEPS: Row = Row { name: "event-core", source: Source::Ours, before: &["timers", "steps"], after: &[] };
+const CROWD: f64 = 1_000.0;
+const TIMES: Lengths = Lengths { short: 5, long: 25 };
+
+/// User instructions of our own for each timer of a step: `cancel`, which adds it first; `change`; `fire`, which adds it
+/// first.
+pub(crate) fn our_instructions(step: &str) -> Outcome<f64> {
+    let valgrind = find_tool("valgrind").ok_or("missing: valgrind")?;
+    let program = Program::build(&STEPS)?;
+    let crowd =
+        callgrind::of_program(&program, &valgrind, &TIMES, |times| vec![step.to_owned(), times.to_string()])?;
+    Ok(crowd / CROWD)
 }

@@ -1,11 +1,12 @@
 //! The timers of a loop: the heap, and a queue for each duration that many timers have in common.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::{Time, nanos};
 use crate::error::Error;
-use crate::heap::{Entry, Heap, NO_SLOT, Promise};
+use crate::heap::{Entry, Heap, NO_HOME, Removed};
 use crate::slots::Key;
 
 /// At most so many queues a loop, libevent's number: each may have an entry in the heap.
@@ -18,8 +19,8 @@ const EXACT: u32 = 16;
 /// So many timers share a reading of the clock, which costs more than everything else about arming one.
 const SHARE: usize = 8;
 
-/// No slot, no queue.
-const NONE: u32 = u32::MAX;
+/// A queue that holds so many more timers that were taken back than such as stand in it is swept.
+const SWEEP: usize = 64;
 
 /// The number of the next loop that has a common timeout; 0 is none.
 static NEXT_OWNER: AtomicU64 = AtomicU64::new(1);
@@ -33,7 +34,7 @@ static NEXT_OWNER: AtomicU64 = AtomicU64::new(1);
 pub struct CommonTimeout {
     /// Of the loop.
     owner: u64,
-    queue: u32,
+    queue: u16,
     duration: Duration,
 }
 
@@ -48,27 +49,26 @@ impl CommonTimeout {
 #[derive(Debug)]
 struct Queue {
     duration: Duration,
-    /// Slots, or `NONE` if the queue is empty.
-    first: u32,
-    last: u32,
+    /// Those that were taken back, or armed elsewhere, stay until they are met at either end or swept: the heap knows
+    /// which. The first stands, and stands in the heap, too; when it is taken back the heap learns of it when it asks.
+    entries: VecDeque<Entry>,
+    /// How many stand.
     len: usize,
 }
 
-/// What is known of one slot's timer that is, or was last, in a queue.
-#[derive(Clone, Copy, Debug)]
-struct Node {
-    deadline: Time,
-    /// Its place in the order of arming.
-    seq: u32,
-    prev: u32,
-    next: u32,
-    /// The queue it was armed in last, `NONE` if it was armed by itself. Stays when it is taken out: see `rearm`.
-    home: u32,
-    /// Whether it stands in that queue.
-    linked: bool,
+/// A timer that is armed but whose deadline is not known yet.
+#[derive(Clone, Copy, Debug, Default)]
+struct Promise {
+    /// Nanoseconds.
+    after: u64,
+    /// Its name in the heap, or `NOBODY` if it was taken back.
+    name: u32,
+    /// Where it will stand; `NO_HOME` for by itself.
+    queue: u16,
 }
 
-const FREE: Node = Node { deadline: Time::NEVER, seq: 0, prev: NONE, next: NONE, home: NONE, linked: false };
+/// The name of no timer in the heap.
+const NOBODY: u32 = u32::MAX;
 
 /// How a slot is called in the heap: the queues come first. The index of no slot, which is `u32::MAX`, becomes a name
 /// between the two that is nobody's.
@@ -79,16 +79,14 @@ fn in_heap(slot: u32) -> u32 {
 
 /// At most one timer a slot, by itself in the heap or in a queue.
 ///
-/// A queue stands in the heap with the deadline, and with the place in the order of arming, of its first timer. So the
-/// order is the same as if all stood in the heap, and a queue costs O(1) but for the heap's own work, which grows with
-/// the other timers and queues and not with the queue.
+/// A queue stands in the heap for its first timer; what is due of it is sorted with all else that is due. So the order is
+/// the same as if all stood in the heap, and a queue costs O(1) but for the heap's own work, which grows with the other
+/// timers and queues and not with the queue.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     /// Queues come first, then slots: see `in_heap`.
     heap: Heap,
     queues: Vec<Queue>,
-    /// Indexed by slot; empty in a loop that has no common timeouts.
-    nodes: Vec<Node>,
     /// 0 until the first common timeout is asked for.
     owner: u64,
     /// How many timers the running callback has armed, up to `EXACT`.
@@ -113,15 +111,16 @@ impl Timers {
             return Err(Error::Invalid("a loop has at most 256 common timeouts"));
         }
         if known.is_none() {
-            self.queues.push(Queue { duration, first: NONE, last: NONE, len: 0 });
+            self.queues.push(Queue { duration, entries: VecDeque::new(), len: 0 });
         }
         if self.owner == 0 {
             self.owner = NEXT_OWNER.fetch_add(1, Ordering::Relaxed);
         }
-        Ok(CommonTimeout { owner: self.owner, queue, duration })
+        Ok(CommonTimeout { owner: self.owner, queue: queue as u16, duration })
     }
 
     /// Whether a common timeout is of this loop.
+    #[inline]
     pub(crate) fn owns(&self, common: CommonTimeout) -> bool {
         common.owner == self.owner
     }
@@ -140,11 +139,14 @@ impl Timers {
     /// While `is_sharing`: arms the timer of a slot that is alone. Tells whether it was armed; `None` if the slot is not
     /// alone.
     #[inline]
-    pub(crate) fn promise_alone(&mut self, key: Key, after: Duration) -> Option<bool> {
-        let slot = in_heap(key.index);
-        let was_armed = self.heap.promise_alone(slot, key.generation)?;
+    pub(crate) fn promise_alone(&mut self, key: Key, after: After) -> Option<bool> {
+        let name = in_heap(key.index);
+        let was_armed = self.heap.promise_alone(name, key.generation)?;
         if let Some(promise) = self.promised.get_mut(self.promises) {
-            *promise = Promise { after: nanos(after), slot };
+            *promise = match after {
+                After::Duration(after) => Promise { after: nanos(after), name, queue: NO_HOME },
+                After::Common(common) => Promise { after: nanos(common.duration), name, queue: common.queue },
+            };
             self.promises += 1;
         }
         Some(was_armed)
@@ -159,23 +161,30 @@ impl Timers {
     /// Disarms the timer of a slot that is alone. Tells whether it was armed; `None` if the slot is not alone.
     #[inline]
     pub(crate) fn remove_alone(&mut self, key: Key) -> Option<bool> {
-        let was_armed = self.heap.remove_alone(in_heap(key.index), key.generation)?;
-        self.take_back(key.index);
-        Some(was_armed)
+        let removed = self.heap.remove_alone(in_heap(key.index), key.generation)?;
+        if self.promises > 0 {
+            self.take_back_promise(key.index);
+        }
+        Some(self.removed(removed))
     }
 
     /// Arms the timer of a slot that is alone. Tells whether it was armed; `None` if the slot is not alone.
-    pub(crate) fn arm_alone(&mut self, key: Key, after: Duration, clock: impl Fn() -> Time) -> Option<bool> {
-        let slot = in_heap(key.index);
-        if !self.heap.is_alone(slot, key.generation) {
+    pub(crate) fn arm_alone(&mut self, key: Key, after: After, clock: impl Fn() -> Time) -> Option<bool> {
+        let name = in_heap(key.index);
+        if !self.heap.is_alone(name, key.generation) {
             return None;
         }
         let now = clock();
         self.keep_promises(|| now);
-        Some(self.heap.set(slot, now.after(after)))
+        let was_armed = self.heap.is_armed(name);
+        match after {
+            After::Duration(after) => self.set(key.index, now.after(after)),
+            After::Common(common) => self.set_common(key.index, common, now),
+        }
+        Some(was_armed)
     }
 
-    /// See the heap's. Such a timer does not stand in a queue.
+    /// See the heap's.
     pub(crate) fn set_alone(&mut self, slot: u32, generation: Option<u32>) {
         self.heap.set_alone(in_heap(slot), generation);
     }
@@ -199,7 +208,17 @@ impl Timers {
 
     #[inline(never)]
     fn keep_promises_at(&mut self, now: Time) {
-        self.heap.keep(&self.promised[..self.promises], now);
+        for at in 0..self.promises {
+            let Some(&Promise { after, name, queue }) = self.promised.get(at) else { break };
+            if name == NOBODY {
+                continue;
+            }
+            if self.queues.is_empty() {
+                self.heap.set(name, now.after_nanos(after));
+            } else {
+                self.put(name, queue, now.after_nanos(after));
+            }
+        }
         self.promises = 0;
     }
 
@@ -207,10 +226,15 @@ impl Timers {
     #[inline]
     fn take_back(&mut self, slot: u32) {
         if self.promises > 0 {
-            for promise in &mut self.promised[..self.promises] {
-                if promise.slot == in_heap(slot) {
-                    promise.slot = NO_SLOT;
-                }
+            self.take_back_promise(slot);
+        }
+    }
+
+    #[inline(never)]
+    fn take_back_promise(&mut self, slot: u32) {
+        for promise in &mut self.promised[..self.promises] {
+            if promise.name == in_heap(slot) {
+                promise.name = NOBODY;
             }
         }
     }
@@ -219,148 +243,222 @@ impl Timers {
     #[inline]
     pub(crate) fn set(&mut self, slot: u32, deadline: Time) {
         self.take_back(slot);
-        if !self.nodes.is_empty() {
-            self.leave(slot);
-            if let Some(node) = self.nodes.get_mut(slot as usize) {
-                node.home = NONE;
-            }
-        }
-        self.heap.set(in_heap(slot), deadline);
+        self.put(in_heap(slot), NO_HOME, deadline);
     }
 
     /// Arms the slot's timer at the end of a queue of this loop, counted from `now`.
     pub(crate) fn set_common(&mut self, slot: u32, common: CommonTimeout, now: Time) {
-        self.remove(slot);
-        self.enter(slot, common.queue, now.after(common.duration));
+        self.take_back(slot);
+        self.put(in_heap(slot), common.queue, now.after(common.duration));
     }
 
     /// Arms the slot's timer anew where it was armed last: by itself, or in the same queue.
     #[inline]
     pub(crate) fn rearm(&mut self, slot: u32, deadline: Time) {
         self.take_back(slot);
-        match self.nodes.get(slot as usize) {
-            Some(&Node { home, .. }) if home != NONE => {
-                self.leave(slot);
-                self.enter(slot, home, deadline);
+        self.put(in_heap(slot), self.heap.home(in_heap(slot)), deadline);
+    }
+
+    #[inline]
+    fn put(&mut self, name: u32, queue: u16, deadline: Time) {
+        if !self.queues.is_empty() {
+            if let Some(left) = self.heap.queue(name) {
+                self.left(left);
             }
-            _ => _ = self.heap.set(in_heap(slot), deadline),
+            if queue != NO_HOME {
+                return self.enter(name, queue, deadline);
+            }
         }
+        self.heap.set(name, deadline);
     }
 
     /// Disarms the slot's timer; tells whether it was armed.
     #[inline]
     pub(crate) fn remove(&mut self, slot: u32) -> bool {
         self.take_back(slot);
-        self.heap.remove(in_heap(slot)) || !self.nodes.is_empty() && self.leave(slot)
+        let removed = self.heap.remove(in_heap(slot));
+        self.removed(removed)
+    }
+
+    #[inline]
+    fn removed(&mut self, removed: Removed) -> bool {
+        if let Some(queue) = removed.queue {
+            self.left(queue);
+        }
+        removed.was_armed
+    }
+
+    /// A timer of a queue was taken back, or is about to be armed elsewhere.
+    #[inline(never)]
+    fn left(&mut self, number: u16) {
+        let queue = &mut self.queues[usize::from(number)];
+        queue.len -= 1;
+        if queue.len == 0 {
+            queue.entries.clear();
+            self.heap.remove(number.into());
+        }
     }
 
     #[inline]
     pub(crate) fn deadline(&self, slot: u32) -> Option<Time> {
-        debug_assert!(self.promised[..self.promises].iter().all(|promise| promise.slot != in_heap(slot)));
-        let alone = self.heap.deadline(in_heap(slot));
-        if self.nodes.is_empty() {
-            return alone;
-        }
-        alone.or_else(|| self.nodes.get(slot as usize).filter(|node| node.linked).map(|node| node.deadline))
+        debug_assert!(self.promised[..self.promises].iter().all(|promise| promise.name != in_heap(slot)));
+        self.heap.deadline(in_heap(slot))
     }
 
     #[inline]
     pub(crate) fn is_armed(&self, slot: u32) -> bool {
-        self.heap.is_armed(in_heap(slot)) || !self.nodes.is_empty() && self.is_queued(slot)
+        self.heap.is_armed(in_heap(slot))
     }
 
-    /// Whether the slot's timer stands in a queue.
-    pub(crate) fn is_queued(&self, slot: u32) -> bool {
-        self.nodes.get(slot as usize).is_some_and(|node| node.linked)
-    }
-
-    /// The nearest deadline and its slot.
+    /// The nearest deadline.
     #[inline]
-    pub(crate) fn first(&mut self) -> Option<(Time, u32)> {
+    pub(crate) fn first(&mut self) -> Option<Time> {
         debug_assert_eq!(self.promises, 0);
-        let (deadline, id) = self.heap.first()?;
-        let slot = id.checked_sub(MAX_QUEUES + 1).unwrap_or_else(|| self.queues[id as usize].first);
-        Some((deadline, slot))
+        let (deadline, name) = self.heap.first()?;
+        if name < MAX_QUEUES { self.first_of_queues(deadline, name as u16) } else { Some(deadline) }
     }
 
-    /// Whether a deadline may have passed.
-    #[inline]
-    pub(crate) fn may_be_due(&self, now: Time) -> bool {
-        self.heap.may_be_due(now)
-    }
-
-    /// Disarms the timers whose deadline has passed and appends them in their order.
-    pub(crate) fn take_due(&mut self, now: Time, due: &mut Vec<Entry>) {
-        debug_assert_eq!(self.promises, 0);
-        if self.queues.iter().any(|queue| queue.len > 0) {
-            while let Some((deadline, slot)) = self.first().filter(|first| first.0 <= now) {
-                self.remove(slot);
-                self.heap.set_alone(in_heap(slot), None);
-                due.push(Entry::new(deadline, slot));
+    /// The nearest deadline, if it is not that of a queue's first timer which was taken back.
+    #[cold]
+    fn first_of_queues(&mut self, mut deadline: Time, mut number: u16) -> Option<Time> {
+        while self.show_first(number) {
+            let (first, name) = self.heap.first()?;
+            deadline = first;
+            if name >= MAX_QUEUES {
+                break;
             }
-            return;
+            number = name as u16;
         }
+        Some(deadline)
+    }
+
+    /// Has a queue stand in the heap for its first timer that stands. Tells whether that is another one than before.
+    fn show_first(&mut self, number: u16) -> bool {
+        let Queue { entries, len, .. } = &mut self.queues[usize::from(number)];
+        if *len == 0 {
+            entries.clear();
+            return self.heap.remove(number.into()).was_armed;
+        }
+        while let Some(entry) = entries.front() {
+            if self.heap.stands(entry, number) {
+                if self.heap.deadline(number.into()) == Some(entry.deadline) {
+                    return false;
+                }
+                self.heap.set_in_order(number.into(), entry.deadline, entry.seq());
+                return true;
+            }
+            entries.pop_front();
+        }
+        false
+    }
+
+    /// Takes out the timers whose deadline has passed and appends them in their order; see the heap's. Tells whether all
+    /// of them are alone.
+    pub(crate) fn take_due(&mut self, now: Time, due: &mut Vec<Entry>) -> bool {
+        debug_assert_eq!(self.promises, 0);
         let from = due.len();
-        self.heap.take_due(now, due);
+        let mut are_alone = self.heap.take_due(now, due);
+        if !self.queues.is_empty() {
+            are_alone = self.open_queues(now, due, from);
+        }
+        self.heap.sort(&mut due[from..]);
         for entry in &mut due[from..] {
             entry.slot -= MAX_QUEUES + 1;
         }
+        are_alone
+    }
+
+    /// Puts what is due of each queue that was taken out in place of the queue.
+    fn open_queues(&mut self, now: Time, due: &mut Vec<Entry>, from: usize) -> bool {
+        let mut open = [0_u16; MAX_QUEUES as usize];
+        let mut count = 0;
+        let mut are_alone = true;
+        let heap = &mut self.heap;
+        let mut at = from;
+        while let Some(entry) = due.get(at) {
+            if entry.slot < MAX_QUEUES {
+                open[count] = entry.slot as u16;
+                count += 1;
+                due.swap_remove(at);
+            } else {
+                are_alone &= heap.set_due(entry.slot);
+                at += 1;
+            }
+        }
+        for &number in &open[..count] {
+            self.heap.fire(number.into());
+            let queue = &mut self.queues[usize::from(number)];
+            while let Some(&entry) = queue.entries.front().filter(|entry| entry.deadline <= now) {
+                queue.entries.pop_front();
+                if self.heap.stands(&entry, number) {
+                    queue.len -= 1;
+                    are_alone &= self.heap.set_due(entry.slot);
+                    due.push(entry);
+                }
+            }
+            self.show_first(number);
+        }
+        are_alone
+    }
+
+    /// Whether the slot's timer is still due; if so it is no more, and not armed.
+    #[inline]
+    pub(crate) fn fire(&mut self, slot: u32) -> bool {
+        self.heap.fire(in_heap(slot))
+    }
+
+    /// See the heap's.
+    #[inline]
+    pub(crate) fn address(&self, slot: u32) -> *const u8 {
+        self.heap.address(in_heap(slot))
+    }
+
+    /// Whether the slot's timer was taken out by `take_due`, and nothing has happened to it since.
+    #[inline]
+    pub(crate) fn is_due(&self, slot: u32) -> bool {
+        self.heap.is_due(in_heap(slot))
     }
 
     /// How many timers are armed and have a deadline.
     pub(crate) fn len(&self) -> usize {
-        let in_use = self.queues.iter().filter(|queue| queue.len > 0);
-        in_use.fold(self.heap.len(), |len, queue| len - 1 + queue.len)
+        let mut len = self.heap.len();
+        for (number, queue) in (0..).zip(&self.queues) {
+            len = len + queue.len - usize::from(self.heap.is_armed(number));
+        }
+        len
     }
 
-    /// Puts the slot's timer, which is not armed, at the end of a queue.
-    fn enter(&mut self, slot: u32, queue_at: u32, wanted: Time) {
-        if self.nodes.len() <= slot as usize {
-            self.nodes.resize(slot as usize + 1, FREE);
+    /// Puts a timer, which stands in no queue any more, at the end of a queue.
+    fn enter(&mut self, name: u32, number: u16, wanted: Time) {
+        let queue = &mut self.queues[usize::from(number)];
+        if queue.len == 0 {
+            queue.entries.clear();
         }
-        let seq = self.heap.take_seq();
-        let queue = &mut self.queues[queue_at as usize];
-        let last = std::mem::replace(&mut queue.last, slot);
-        queue.len += 1;
+        let heap = &self.heap;
+        while queue.entries.back().is_some_and(|entry| !heap.stands(entry, number)) {
+            queue.entries.pop_back();
+        }
+        // Only here, where more memory would be asked for: taking back gives none back.
+        if queue.entries.len() > 2 * queue.len + SWEEP {
+            queue.entries.retain(|entry| heap.stands(entry, number));
+        }
         // What is counted from a moment that has passed waits for what was armed since: no search, and never early.
-        let deadline = match self.nodes.get_mut(last as usize) {
-            Some(before) => {
-                before.next = slot;
-                wanted.max(before.deadline)
-            }
-            None => {
-                queue.first = slot;
-                self.heap.set_in_order(queue_at, wanted, seq);
-                wanted
-            }
-        };
-        self.nodes[slot as usize] =
-            Node { deadline, seq, prev: last, next: NONE, home: queue_at, linked: true };
+        let deadline = queue.entries.back().map_or(wanted, |last| wanted.max(last.deadline));
+        let entry = Entry::new(deadline, self.heap.take_seq(), name);
+        self.heap.enter(entry, number);
+        queue.entries.push_back(entry);
+        queue.len += 1;
+        if queue.entries.len() == 1 {
+            self.heap.set_in_order(number.into(), deadline, entry.seq());
+        }
     }
+}
 
-    /// Takes the slot's timer out of the queue it stands in, if it does.
-    fn leave(&mut self, slot: u32) -> bool {
-        let Some(node) = self.nodes.get_mut(slot as usize).filter(|node| node.linked) else { return false };
-        node.linked = false;
-        let Node { prev, next, home, .. } = *node;
-        let queue = &mut self.queues[home as usize];
-        queue.len -= 1;
-        match self.nodes.get_mut(next as usize) {
-            Some(after) => after.prev = prev,
-            None => queue.last = prev,
-        }
-        match self.nodes.get_mut(prev as usize) {
-            Some(before) => before.next = next,
-            None => {
-                queue.first = next;
-                match self.nodes.get(next as usize) {
-                    Some(first) => _ = self.heap.set_in_order(home, first.deadline, first.seq),
-                    None => _ = self.heap.remove(home),
-                }
-            }
-        }
-        true
-    }
+/// After what a timer is to fire.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum After {
+    Common(CommonTimeout),
+    Duration(Duration),
 }
 
 #[cfg(test)]
@@ -378,11 +476,13 @@ mod tests {
 
     fn drain(timers: &mut Timers) -> Vec<(u64, u32)> {
         std::iter::from_fn(|| {
-            let (deadline, slot) = timers.first()?;
-            assert_eq!(timers.deadline(slot), Some(deadline));
-            assert!(timers.remove(slot));
-            Some((deadline.as_nanos(), slot))
+            let deadline = timers.first()?;
+            let mut due = Vec::new();
+            timers.take_due(deadline, &mut due);
+            assert!(due.iter().all(|entry| entry.deadline == deadline && timers.fire(entry.slot)));
+            Some(due.into_iter().map(|entry| (entry.deadline.as_nanos(), entry.slot)))
         })
+        .flatten()
         .collect()
     }
 
@@ -420,10 +520,30 @@ mod tests {
             let common = timers.common(nanos(n)).unwrap();
             timers.set_common(n as u32, common, at(0));
         }
-        for slot in (256..600).chain([NONE]) {
+        for slot in (256..600).chain([u32::MAX]) {
             assert_eq!((timers.deadline(slot), timers.remove(slot)), (None, false));
         }
         assert_eq!(timers.len(), 256);
+    }
+
+    #[test]
+    fn arming_again_and_taking_back_leaves_few_behind() {
+        let mut timers = Timers::new();
+        let ten = timers.common(nanos(10)).unwrap();
+        timers.set_common(0, ten, at(0));
+        for now in 1..few_under_miri(5_000, 100) {
+            timers.set_common(1, ten, at(now));
+            timers.set_common(2, ten, at(now));
+            assert!(timers.remove(2));
+            timers.set_common(3, ten, at(now));
+            timers.set(3, at(now));
+            assert_eq!((timers.len(), timers.queues[0].len), (3, 2));
+            assert!(timers.queues[0].entries.len() <= 2 * 2 + SWEEP + 1);
+        }
+        assert!(timers.remove(0) && timers.remove(3));
+        assert_eq!(timers.first(), timers.deadline(1));
+        assert!(timers.remove(1));
+        assert_eq!((timers.len(), timers.first()), (0, None));
     }
 
     #[test]
@@ -476,7 +596,7 @@ mod tests {
             }
             assert_eq!(timers.len(), model.len());
             let least = model.iter().map(|entry| entry.0).min();
-            assert_eq!(timers.first().map(|(deadline, _)| deadline.as_nanos()), least);
+            assert_eq!(timers.first().map(Time::as_nanos), least);
         }
         // The model's order of insertion is the order of arming, so a stable sort gives the exact sequence.
         model.sort_by_key(|entry| entry.0);

@@ -13,7 +13,7 @@ pub use crate::reactor::{Event, Signal, Timer};
 impl Owner {
     fn new(handle: &LoopHandle, kind: Kind, source: i32, what: What, cb: Callback) -> Result<Owner, Error> {
         let id = handle.insert(kind, source, what, cb)?;
-        Ok(Owner { handle: handle.clone(), id, owns: true })
+        Ok(Owner { handle: handle.clone(), id })
     }
 }
 
@@ -114,8 +114,7 @@ macro_rules! owner_methods {
 
             /// Leaves it to the loop, which keeps it until it is freed by its id or the loop ends.
             pub fn detach(mut self) -> EventId {
-                self.owner.owns = false;
-                self.owner.id
+                std::mem::replace(&mut self.owner.id, EventId::NOBODY)
             }
         }
     };

@@ -3,6 +3,8 @@
 
 use crate::clock::Time;
 
+mod order;
+
 const ARITY: usize = 4;
 
 /// So many are left in the heap when it is split: what fits into a processor's nearest cache. Few in the tests of this
@@ -19,6 +21,9 @@ const MAX_TIERS: usize = 16;
 /// So many due timers are taken out of the heap one by one, before it is asked whether the rest is better taken at once.
 const SINGLY: usize = 16;
 
+/// The memory of a crowd goes back: it is kept for so many entries at most.
+pub(crate) const MOST_SPARE: usize = 4 * TIER;
+
 /// One timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -29,9 +34,13 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Of a timer that has been taken out: its place in the order does not matter any more.
-    pub(crate) fn new(deadline: Time, slot: u32) -> Entry {
-        Entry { deadline, seq: 0, slot }
+    pub(crate) fn new(deadline: Time, seq: u32, slot: u32) -> Entry {
+        Entry { deadline, seq, slot }
+    }
+
+    /// Its place in the order of arming.
+    pub(crate) fn seq(&self) -> u32 {
+        self.seq
     }
 
     #[inline]
@@ -49,21 +58,13 @@ impl Entry {
     }
 }
 
-/// A timer that is armed but whose deadline is not known yet.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Promise {
-    /// Nanoseconds.
-    pub(crate) after: u64,
-    /// Or `NO_SLOT` if it was taken back.
-    pub(crate) slot: u32,
-}
-
-/// No slot's index.
-pub(crate) const NO_SLOT: u32 = u32::MAX;
-
 /// Where a timer stands: a tier's number, or one of these.
 type Room = u8;
-const IN_HEAP: Room = u8::MAX - 2;
+/// In the queue of a common duration, which is `home`; see `common_timeout`.
+const QUEUED: Room = u8::MAX - 4;
+const IN_HEAP: Room = u8::MAX - 3;
+/// Taken out by `take_due`, and its callback has not run.
+const DUE: Room = u8::MAX - 2;
 /// Armed, but without a deadline yet; see `promise_alone`.
 const PROMISED: Room = u8::MAX - 1;
 const NOWHERE: Room = u8::MAX;
@@ -81,6 +82,22 @@ struct Cell {
     room: Room,
     /// See `set_alone`.
     alone: bool,
+    /// The queue that it stands in, or stood in when it was armed last; `NO_HOME` if it was armed by itself.
+    home: u16,
+}
+
+pub(crate) const NO_HOME: u16 = u16::MAX;
+
+/// What `remove` has disarmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Removed {
+    pub(crate) was_armed: bool,
+    /// Whose affair the rest is.
+    pub(crate) queue: Option<u16>,
+}
+
+impl Removed {
+    const NOTHING: Removed = Removed { was_armed: false, queue: None };
 }
 
 impl Cell {
@@ -90,13 +107,25 @@ impl Cell {
     }
 
     #[inline]
+    fn removed(self) -> Removed {
+        Removed { was_armed: self.room != NOWHERE, queue: (self.room == QUEUED).then_some(self.home) }
+    }
+
+    #[inline]
     fn is_in_a_room(self) -> bool {
         self.room <= IN_HEAP
     }
 }
 
-const FREE: Cell =
-    Cell { deadline: Time::NEVER, seq: 0, generation: 0, index: 0, room: NOWHERE, alone: false };
+const FREE: Cell = Cell {
+    deadline: Time::NEVER,
+    seq: 0,
+    generation: 0,
+    index: 0,
+    room: NOWHERE,
+    alone: false,
+    home: NO_HOME,
+};
 
 /// Timers that are due no earlier than `bound`, in no order. A tier that is nearer ends where this one begins.
 #[derive(Debug)]
@@ -121,6 +150,8 @@ pub(crate) struct Heap {
     next_seq: u32,
     /// The memory of a tier that is no more, for the next one.
     spare: Vec<u32>,
+    /// Memory for sorting.
+    spare_entries: Vec<Entry>,
 }
 
 impl Heap {
@@ -153,17 +184,7 @@ impl Heap {
         self.put(slot, deadline, seq)
     }
 
-    /// Arms the timers of promises, in this order, as if now. `NO_SLOT` is passed over.
-    pub(crate) fn keep(&mut self, promises: &[Promise], now: Time) {
-        for &Promise { slot, after } in promises {
-            if slot != NO_SLOT {
-                let seq = self.take_seq();
-                self.put(slot, now.after_nanos(after), seq);
-            }
-        }
-    }
-
-    /// Arms the timer of a slot that is `alone`, if it is not armed, with a deadline that is yet to be set. Until then
+    /// Arms the timer of a slot that is `alone`, if it does not stand anywhere, with a deadline that is yet to be set. Until then
     /// neither `first` nor `take_due` nor `deadline` may be asked. Tells whether it was armed; `None` if the slot is not
     /// alone or the generation is another.
     #[inline]
@@ -173,39 +194,67 @@ impl Heap {
             return None;
         }
         let armed = cell.room != NOWHERE;
-        if !armed {
+        if !cell.is_in_a_room() {
             cell.room = PROMISED;
         }
         Some(armed)
     }
 
-    /// Disarms the timer of a slot that is `alone`; tells whether it was armed. `None` if it is not alone or the
-    /// generation is another.
+    /// Disarms the timer of a slot that is `alone`; tells whether it was armed, and the queue that it stood in. `None` if
+    /// it is not alone or the generation is another.
     #[inline]
-    pub(crate) fn remove_alone(&mut self, slot: u32, generation: u32) -> Option<bool> {
+    pub(crate) fn remove_alone(&mut self, slot: u32, generation: u32) -> Option<Removed> {
         let cell = self.cells.get_mut(slot as usize)?;
         if !cell.alone || cell.generation != generation {
             return None;
         }
         let was = *cell;
         cell.room = NOWHERE;
-        if was.room != NOWHERE {
-            self.take_out(was);
-        }
-        Some(was.room != NOWHERE)
+        self.take_out(was);
+        Some(was.removed())
     }
 
-    /// Disarms the slot's timer; tells whether it was armed.
+    /// Disarms the slot's timer; tells whether it was armed, and the queue that it stood in.
     #[inline]
-    pub(crate) fn remove(&mut self, slot: u32) -> bool {
-        let Some(cell) = self.cells.get_mut(slot as usize) else { return false };
-        if cell.room == NOWHERE {
-            return false;
-        }
+    pub(crate) fn remove(&mut self, slot: u32) -> Removed {
+        let Some(cell) = self.cells.get_mut(slot as usize) else { return Removed::NOTHING };
         let was = *cell;
         cell.room = NOWHERE;
         self.take_out(was);
-        true
+        was.removed()
+    }
+
+    /// The queue that the slot's timer stands in.
+    #[inline]
+    pub(crate) fn queue(&self, slot: u32) -> Option<u16> {
+        self.cells.get(slot as usize).filter(|cell| cell.room == QUEUED).map(|cell| cell.home)
+    }
+
+    /// The queue that the slot's timer was armed in last, or `NO_HOME`.
+    #[inline]
+    pub(crate) fn home(&self, slot: u32) -> u16 {
+        self.cells.get(slot as usize).map_or(NO_HOME, |cell| cell.home)
+    }
+
+    /// Arms the slot's timer, or moves it, in a queue.
+    pub(crate) fn enter(&mut self, entry: Entry, queue: u16) {
+        if self.cells.len() <= entry.slot as usize {
+            self.grow(entry.slot);
+        }
+        let cell = &mut self.cells[entry.slot as usize];
+        let was = *cell;
+        cell.deadline = entry.deadline;
+        cell.seq = entry.seq;
+        cell.room = QUEUED;
+        cell.home = queue;
+        self.take_out(was);
+    }
+
+    /// Whether an entry of a queue is its slot's timer still.
+    #[inline]
+    pub(crate) fn stands(&self, entry: &Entry, queue: u16) -> bool {
+        let cell = &self.cells[entry.slot as usize];
+        cell.room == QUEUED && cell.home == queue && cell.seq == entry.seq
     }
 
     #[inline]
@@ -236,8 +285,7 @@ impl Heap {
         self.cells.get(slot as usize).is_some_and(|cell| cell.alone && cell.generation == generation)
     }
 
-    /// Notes that the slot's timer alone says what becomes of the slot, and the slot's generation; or takes that back, as
-    /// does `take_due`.
+    /// Notes that the slot's timer alone says what becomes of the slot, and the slot's generation; or takes that back.
     pub(crate) fn set_alone(&mut self, slot: u32, generation: Option<u32>) {
         if self.cells.len() <= slot as usize {
             self.grow(slot);
@@ -247,28 +295,20 @@ impl Heap {
         cell.generation = generation.unwrap_or_default();
     }
 
-    /// Whether a deadline may have passed: what `take_due` need not be called to learn.
-    #[inline]
-    pub(crate) fn may_be_due(&self, now: Time) -> bool {
-        match self.near.first() {
-            Some(first) => first.deadline <= now,
-            None => self.tiers.last().is_some_and(|tier| tier.bound <= now),
-        }
-    }
-
-    /// Disarms the timers whose deadline has passed and appends them in their order.
-    pub(crate) fn take_due(&mut self, now: Time, due: &mut Vec<Entry>) {
+    /// Takes out the timers whose deadline has passed and appends them, in no order. They are due from here on, which is
+    /// armed without a deadline, until `fire` is asked about them, or they are removed or armed again. Tells whether all
+    /// of them are `alone`.
+    pub(crate) fn take_due(&mut self, now: Time, due: &mut Vec<Entry>) -> bool {
+        let from = due.len();
         for _ in 0..SINGLY {
             match self.near.first() {
                 Some(&first) if first.deadline <= now => {
-                    self.remove(first.slot);
-                    self.cells[first.slot as usize].alone = false;
+                    self.take_out_of_heap(0);
                     due.push(first);
                 }
                 _ => break,
             }
         }
-        let from = due.len();
         if self.near.first().is_some_and(|first| first.deadline <= now) {
             due.extend(self.near.extract_if(.., |entry| entry.deadline <= now));
             self.rebuild();
@@ -285,12 +325,52 @@ impl Heap {
                 }
             }
         }
-        let taken = &mut due[from..];
-        for entry in &*taken {
-            self.cells[entry.slot as usize] = FREE;
+        let mut are_alone = true;
+        for entry in &due[from..] {
+            are_alone &= self.set_due(entry.slot);
         }
+        are_alone
+    }
+
+    /// Sorts what is due.
+    pub(crate) fn sort(&mut self, due: &mut [Entry]) {
         let oldest = self.next_seq.wrapping_sub(1 << 31);
-        taken.sort_unstable_by_key(|entry| entry.rank(oldest));
+        if due.is_sorted_by_key(|entry| entry.rank(oldest)) {
+            return;
+        }
+        order::sort(due, oldest, &mut self.spare_entries);
+        if self.spare_entries.capacity() > MOST_SPARE {
+            self.spare_entries = Vec::new();
+        }
+    }
+
+    /// The slot's timer has been taken out and is due. Tells whether it is `alone`.
+    #[inline]
+    pub(crate) fn set_due(&mut self, slot: u32) -> bool {
+        let cell = &mut self.cells[slot as usize];
+        cell.room = DUE;
+        cell.alone
+    }
+
+    /// Whether the slot's timer is still due; if so it is no more, and not armed.
+    #[inline]
+    pub(crate) fn fire(&mut self, slot: u32) -> bool {
+        let Some(cell) = self.cells.get_mut(slot as usize).filter(|cell| cell.room == DUE) else {
+            return false;
+        };
+        cell.room = NOWHERE;
+        true
+    }
+
+    /// Where what is known of a slot lies, or a place that means nothing: to be fetched, not to be read.
+    #[inline]
+    pub(crate) fn address(&self, slot: u32) -> *const u8 {
+        self.cells.as_ptr().wrapping_add(slot as usize).cast()
+    }
+
+    #[inline]
+    pub(crate) fn is_due(&self, slot: u32) -> bool {
+        self.cells.get(slot as usize).is_some_and(|cell| cell.room == DUE)
     }
 
     #[inline]
@@ -314,6 +394,7 @@ impl Heap {
         let cell = &mut self.cells[slot as usize];
         cell.deadline = deadline;
         cell.seq = seq;
+        cell.home = NO_HOME;
         let was = cell.room;
         if let Some(tier) = self.tiers.get_mut(room as usize) {
             if was == room {
@@ -426,11 +507,11 @@ impl Heap {
 
     /// The nearest tier has been emptied.
     fn drop_tier(&mut self) {
-        if let Some(tier) = self.tiers.pop() {
-            // A crowd's memory goes back.
-            if tier.slots.capacity() > self.spare.capacity() && tier.slots.capacity() <= 2 * TIER {
-                self.spare = tier.slots;
-            }
+        if let Some(tier) = self.tiers.pop()
+            && tier.slots.capacity() > self.spare.capacity()
+            && tier.slots.capacity() <= 2 * TIER
+        {
+            self.spare = tier.slots;
         }
     }
 

@@ -66,6 +66,11 @@ impl Queues {
         }
     }
 
+    /// All activations, those that were taken back included.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Activation> {
+        self.queues.iter().flatten()
+    }
+
     pub(crate) fn clear(&mut self) {
         for queue in &mut self.queues {
             queue.clear();

@@ -90,6 +90,20 @@ impl<T: Slotted> Slots<T> {
         Some((Key { index, generation: value.generation() }, value))
     }
 
+    /// Where a value of this index lies if values stand side by side, or a place that means nothing: to be fetched, not
+    /// to be read. The first index is that of a live value.
+    #[inline]
+    pub(crate) fn address(&self, index: u32) -> *const u8 {
+        let first = self.slab.get(0).map_or(std::ptr::null(), std::ptr::from_ref);
+        first.wrapping_add(index as usize).cast()
+    }
+
+    /// The value at a live index.
+    #[inline]
+    pub(crate) fn at(&self, index: u32) -> Option<&T> {
+        self.slab.get(index as usize)
+    }
+
     /// The key that a live index has now.
     pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
         let generation = self.slab.get(index as usize)?.generation();

@@ -1,15 +1,17 @@
-//! The loop's short way from a report to its callback against the long way through the queues: random programs must not
-//! be able to tell which one they run on. A loop that keeps statistics always goes the long way.
+//! The loop's short way from a report or a due timer to its callback against the long way through the queues: random
+//! programs must not be able to tell which one they run on. A loop that keeps statistics always goes the long way.
 
 // Everything here is part of a test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use event_core::testing::{Peer, Sim};
-use event_core::{Direction, Event, EventCount, EventId, LoopFlags, LoopHandle, Ready, What};
+use event_core::{
+    CommonTimeout, Direction, Event, EventCount, EventId, LoopFlags, LoopHandle, Ready, Timer, What,
+};
 use tests::random::Random;
 use tests::{Log, each_backend, few_under_miri};
 
@@ -20,6 +22,9 @@ const STREAMS: u64 = 7;
 
 /// Events of a program: several a stream.
 const EVENTS: u64 = 12;
+
+/// Timers of a program, most of them timers and nothing else.
+const TIMERS: u64 = 10;
 
 /// Callbacks after which a program ends.
 const CALLBACKS: usize = few_under_miri(250, 40);
@@ -33,6 +38,8 @@ struct Program {
     fds: Vec<i32>,
     peers: Vec<Peer>,
     events: RefCell<Vec<Option<Event>>>,
+    timers: RefCell<Vec<Option<Timer>>>,
+    common: [CommonTimeout; 2],
     tokens: RefCell<Vec<EventId>>,
     log: RefCell<Vec<String>>,
     callbacks: Cell<usize>,
@@ -47,14 +54,18 @@ impl Program {
         self.log.borrow_mut().push(text);
     }
 
-    /// One of the ids, of an event or a token event.
+    /// One of the ids, of an event, a timer or a token event.
     fn id(&self) -> Option<EventId> {
         let tokens = self.tokens.borrow().len() as u64;
-        let at = self.draw(EVENTS + tokens);
-        match at.checked_sub(EVENTS) {
-            Some(token) => Some(self.tokens.borrow()[token as usize]),
-            None => self.events.borrow()[at as usize].as_ref().map(Event::id),
+        match self.draw(EVENTS + TIMERS + tokens) {
+            at @ ..EVENTS => self.events.borrow()[at as usize].as_ref().map(Event::id),
+            at if at < EVENTS + TIMERS => self.timer_id(at - EVENTS),
+            at => Some(self.tokens.borrow()[(at - EVENTS - TIMERS) as usize]),
         }
+    }
+
+    fn timer_id(&self, at: u64) -> Option<EventId> {
+        self.timers.borrow()[at as usize].as_ref().map(Timer::id)
     }
 
     fn stream(&self) -> usize {
@@ -78,9 +89,10 @@ impl Program {
 
     /// Does something to somebody, and notes what came of it.
     fn act(self: &Rc<Self>) {
-        let what = self.draw(20);
+        let what = self.draw(32);
         let stream = self.stream();
-        let Some(id) = self.id() else { return };
+        let id = if what < 20 { self.id() } else { self.timer_id(self.draw(TIMERS)) };
+        let Some(id) = id else { return };
         let outcome = match what {
             0..=3 => {
                 self.peers[stream].write(b"xy").unwrap();
@@ -108,9 +120,87 @@ impl Program {
             17 => self.handle.event_info(id).map_or(String::new(), |info| info.to_string()),
             18 if self.draw(20) == 0 => format!("{}", self.handle.max_events(EventCount::ACTIVE, true)),
             19 if self.draw(20) == 0 => format!("{:?}", self.handle.priority_init(2)),
+            // So that many are due at once.
+            20 => format!("{:?}", self.handle.add_common(id, self.common[self.draw(2) as usize])),
+            21..=24 => format!("{:?}", self.handle.add(id, Some(MS * self.draw(2) as u32))),
+            25 => format!("{:?}", self.handle.del(id)),
+            26 => format!("{:?}", self.handle.remove_timer(id)),
+            27 => {
+                let since_origin = |at: Option<Instant>| {
+                    at.map(|at| at.saturating_duration_since(self.handle.clock_origin()))
+                };
+                let deadlines = [self.handle.deadline(id), self.handle.next_deadline()];
+                format!("{:?}", deadlines.map(since_origin))
+            }
+            28 if self.draw(4) == 0 => format!("{:?}", self.handle.set_background(id, self.draw(2) == 0)),
+            29 => self.replace_a_timer(),
+            30 => format!("{:?}", self.handle.add(id, None)),
+            31 => self.arm_many(id),
             _ => return,
         };
         self.note(format!("  {what} {} {outcome}", self.handle.is_alive(id)));
+    }
+
+    /// More than a callback's first timers, which are dealt with one by one; and then something about the last of them.
+    fn arm_many(&self, last: EventId) -> String {
+        let few = [self.draw(TIMERS), self.draw(TIMERS)];
+        let ids = (0..20).filter_map(|at| self.timer_id(few[at % 2]));
+        let armed: Vec<_> =
+            ids.chain([last]).map(|id| self.handle.add(id, Some(MS * self.draw(2) as u32))).collect();
+        let then = match self.draw(4) {
+            0 => self.handle.activate(last, Ready::READ),
+            1 => self.handle.remove_timer(last),
+            2 => self.handle.del(last),
+            _ => Ok(()),
+        };
+        format!("{armed:?} {then:?}")
+    }
+
+    /// Frees one and makes another; or gives it another callback; or makes one that nobody owns.
+    fn replace_a_timer(self: &Rc<Self>) -> String {
+        let at = self.draw(TIMERS) as usize;
+        match self.draw(4) {
+            0 => {
+                let program = Rc::downgrade(self);
+                let cb = move |_| program.upgrade().unwrap().called("once", 0, Ready::TIMEOUT);
+                format!("{:?}", self.handle.once(-1, What::empty(), Some(MS), cb))
+            }
+            1 => {
+                let program = Rc::downgrade(self);
+                let cb = move |_: &Timer| program.upgrade().unwrap().called("other", at % 3, Ready::TIMEOUT);
+                let timers = self.timers.borrow();
+                timers[at].as_ref().map_or(String::new(), |timer| format!("{:?}", timer.set_callback(cb)))
+            }
+            2 => {
+                let old = self.timers.borrow_mut()[at].take();
+                drop(old);
+                "freed".to_owned()
+            }
+            _ => {
+                let old = self.timers.borrow_mut()[at].take();
+                drop(old);
+                let timer = self.timer(at);
+                timer.add(MS).unwrap();
+                self.timers.borrow_mut()[at] = Some(timer);
+                "anew".to_owned()
+            }
+        }
+    }
+
+    fn timer(self: &Rc<Self>, at: usize) -> Timer {
+        let program = Rc::downgrade(self);
+        let cb = move |timer: &Timer| {
+            let program = program.upgrade().unwrap();
+            assert!(timer.is_running());
+            if program.draw(4) > 0 {
+                timer.add(MS * program.draw(2) as u32).unwrap();
+            }
+            program.called(&format!("timer {at}"), at % STREAMS as usize, Ready::TIMEOUT);
+        };
+        let is_persistent = self.draw(40) == 0;
+        let timer =
+            if is_persistent { Timer::persistent(&self.handle, cb) } else { Timer::new(&self.handle, cb) };
+        timer.unwrap()
     }
 
     fn event(self: &Rc<Self>, at: usize) -> Event {
@@ -125,7 +215,7 @@ impl Program {
             program.upgrade().unwrap().called(&format!("event {at}"), stream, ready);
         });
         let event = event.unwrap();
-        let timeout = (self.draw(5) == 0).then(|| MS * 2);
+        let timeout = (self.draw(12) == 0).then(|| MS * 2);
         event.add(timeout).unwrap();
         event
     }
@@ -144,6 +234,8 @@ fn run(sim_seed: u64, program_seed: u64, long: bool) -> Vec<String> {
         fds,
         peers,
         events: RefCell::default(),
+        timers: RefCell::default(),
+        common: [base.common_timeout(MS).unwrap(), base.common_timeout(2 * MS).unwrap()],
         tokens: RefCell::default(),
         log: RefCell::default(),
         callbacks: Cell::new(0),
@@ -152,14 +244,21 @@ fn run(sim_seed: u64, program_seed: u64, long: bool) -> Vec<String> {
         let event = program.event(at);
         program.events.borrow_mut().push(Some(event));
     }
+    for at in 0..TIMERS as usize {
+        let timer = program.timer(at);
+        timer.add(MS).unwrap();
+        program.timers.borrow_mut().push(Some(timer));
+    }
     let weak = Rc::downgrade(&program);
     base.set_token_handler(move |_, _, token, ready, _| {
         weak.upgrade().unwrap().called(&format!("token {token}"), token, ready);
     });
-    for token in 0..2 {
-        let what = What::READ | What::PERSIST;
-        let id = base.register_token(program.fds[token], false, what, None, token).unwrap();
-        base.add(id, None).unwrap();
+    for token in 0..4 {
+        let is_timer = token > 1;
+        let (fd, what) =
+            if is_timer { (-1, What::empty()) } else { (program.fds[token], What::READ | What::PERSIST) };
+        let id = base.register_token(fd, false, what, None, token).unwrap();
+        base.add(id, is_timer.then_some(MS)).unwrap();
         program.tokens.borrow_mut().push(id);
     }
     for peer in &program.peers {
@@ -169,7 +268,8 @@ fn run(sim_seed: u64, program_seed: u64, long: bool) -> Vec<String> {
     }
     // However quiet it gets, it goes on to its end.
     let kicked = Rc::downgrade(&program);
-    let kick = event_core::Timer::persistent(&base, move |_| {
+    let kick = Timer::new(&base, move |kick| {
+        kick.add(5 * MS).unwrap();
         let program = kicked.upgrade().unwrap();
         program.note("kick".to_owned());
         program.called("kick", 0, Ready::TIMEOUT);

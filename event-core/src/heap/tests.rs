@@ -9,7 +9,7 @@ fn at(n: u64) -> Time {
 
 fn pop(heap: &mut Heap) -> Option<(u64, u32)> {
     let (deadline, slot) = heap.first()?;
-    assert!(heap.remove(slot));
+    assert!(heap.remove(slot).was_armed);
     Some((deadline.as_nanos(), slot))
 }
 
@@ -84,17 +84,17 @@ fn agree_with_a_list(seed: u64, slots: u64, reach: impl Fn(&mut dyn FnMut(u64) -
                 let most = reach(&mut next);
                 now += next(most + 1);
                 let mut due = Vec::new();
-                let may = heap.may_be_due(at(now));
                 heap.take_due(at(now), &mut due);
+                heap.sort(&mut due);
                 let mut expected: Vec<_> = model.iter().copied().filter(|entry| entry.0 <= now).collect();
-                assert!(may || expected.is_empty());
                 expected.sort_by_key(|entry| entry.0);
+                assert!(due.iter().all(|entry| heap.is_armed(entry.slot) && heap.fire(entry.slot)));
                 let due: Vec<_> = due.iter().map(|entry| (entry.deadline.as_nanos(), entry.slot)).collect();
                 assert_eq!(due, expected);
                 model.retain(|entry| entry.0 > now);
             }
             1..=3 => {
-                assert_eq!(heap.remove(slot), armed);
+                assert_eq!(heap.remove(slot).was_armed, armed);
                 model.retain(|entry| entry.1 != slot);
             }
             _ => {
@@ -143,7 +143,7 @@ fn timers_that_come_nearer_and_nearer_make_few_tiers() {
         heap.set(slot, at(u64::from(1_000_000 - slot)));
         // What is far goes again, so that no tier is large for long.
         if slot >= 200 {
-            assert!(heap.remove(slot - 200));
+            assert!(heap.remove(slot - 200).was_armed);
         }
     }
     heap.check();
@@ -163,6 +163,30 @@ fn a_thousand_of_one_deadline_fire_at_once_and_in_order() {
     heap.take_due(at(6), &mut due);
     assert_eq!(due, []);
     heap.take_due(at(7), &mut due);
+    heap.sort(&mut due);
     assert!(due.iter().map(|entry| entry.slot).eq((0..1_000).rev()));
     assert_eq!((heap.len(), heap.first()), (0, None));
+}
+
+#[test]
+fn sorting_by_digits_agrees_with_sorting_by_comparison() {
+    let mut next = numbers(11);
+    let mut spare = Vec::new();
+    for count in [1, 64, 65, 300, few_under_miri(4_096, 100), few_under_miri(20_000, 200)] {
+        // All alike, a few that are far off, a few values, and spread evenly.
+        for spread in [1, 2, 5, 1 << 20, 1 << 40] {
+            let far = next(4) == 0;
+            let mut entry = |slot: u32| {
+                let deadline = if far && next(50) == 0 { u64::MAX - next(3) } else { 7 + next(spread) };
+                // Across the wrap of the arming counter, and in no order.
+                Entry::new(at(deadline), (slot.wrapping_mul(7_919) % 40_009).wrapping_sub(3), slot)
+            };
+            let mut entries: Vec<_> = (0..count).map(&mut entry).collect();
+            let oldest = 0_u32.wrapping_sub(1 << 31);
+            let mut sorted = entries.clone();
+            sorted.sort_by_key(|entry| entry.rank(oldest));
+            order::sort(&mut entries, oldest, &mut spare);
+            assert_eq!(entries, sorted, "{count} over {spread}");
+        }
+    }
 }

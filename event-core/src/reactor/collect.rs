@@ -1,7 +1,7 @@
 //! What a turn has to run: what was activated for it, what the kernel reports, what is due, which signals came.
 
 use crate::clock::Time;
-use crate::heap::Entry;
+use crate::heap::{Entry, MOST_SPARE};
 use crate::interest::{Interest, Ready, Report, What};
 use crate::reactor::{Callback, Core, Flags};
 use crate::slots::Key;
@@ -85,17 +85,28 @@ impl Core {
         self.marks.activated_more(queued);
     }
 
-    /// Queues the events whose timeout has passed.
-    pub(super) fn collect_due(&mut self, now: Time) {
-        if !self.heap.may_be_due(now) {
-            return;
-        }
-        let mut due = std::mem::take(&mut self.due);
-        self.heap.take_due(now, &mut due);
+    /// Takes out the timers that are due. Tells whether the short way will do for them: they are all alone.
+    pub(super) fn take_due(&mut self, now: Time) -> bool {
+        debug_assert_eq!(self.fired, self.due.len(), "the rest is queued before the next wait");
+        self.due.clear();
+        self.fired = 0;
+        self.due_at = now;
+        self.heap.take_due(now, &mut self.due)
+    }
+
+    /// Queues the events of the timers that were taken out and are still due.
+    pub(super) fn collect_due(&mut self) {
+        let due = std::mem::take(&mut self.due);
+        let now = self.due_at;
         // All are out by now: a persistent timer of no length would be due again at once.
-        for &Entry { deadline, slot: index, .. } in &due {
+        for &Entry { deadline, slot: index, .. } in &due[self.fired..] {
+            if !self.heap.fire(index) {
+                continue;
+            }
             let Some((key, slot)) = self.slots.at_mut(index) else { continue };
-            slot.settle_due();
+            if slot.settle_due() {
+                self.heap.set_alone(index, None);
+            }
             if let Callback::Source(source) = &slot.callback {
                 let true_deadline = source.deadline();
                 if true_deadline > now && true_deadline != Time::NEVER {
@@ -117,8 +128,17 @@ impl Core {
             }
             self.activate(key, Ready::TIMEOUT, 0);
         }
-        due.clear();
         self.due = due;
+        self.forget_due();
+    }
+
+    /// None of the timers that were taken out is due any more.
+    pub(super) fn forget_due(&mut self) {
+        self.fired = 0;
+        if self.due.capacity() > MOST_SPARE {
+            self.due = Vec::new();
+        }
+        self.due.clear();
     }
 
     /// Queues the events of a signal.

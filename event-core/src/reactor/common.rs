@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::common_timeout::CommonTimeout;
+use crate::common_timeout::{After, CommonTimeout};
 use crate::error::Error;
+use crate::reactor::timers::AddedAlone;
 use crate::reactor::{EventId, LoopHandle};
 
 impl LoopHandle {
@@ -51,8 +52,24 @@ impl LoopHandle {
         if !self.reactor.core.borrow().heap.owns(timeout) {
             return Err(Error::Invalid("the common timeout is of another loop"));
         }
+        match self.add_alone(id, After::Common(timeout)) {
+            AddedAlone::Last => self.added_last(),
+            AddedAlone::No => self.add_any_common(id, timeout),
+            AddedAlone::Yes => Ok(()),
+        }
+    }
+
+    #[inline(never)]
+    fn add_any_common(&self, id: EventId, timeout: CommonTimeout) -> Result<(), Error> {
+        if self.arm_alone(id, After::Common(timeout)) {
+            return Ok(());
+        }
         self.add_with(id, Some(timeout.duration()), |timers, clock, _| {
             timers.set_common(id.0.index, timeout, clock);
-        })
+        })?;
+        let mut core = self.reactor.core.borrow_mut();
+        core.leave_alone(id.0);
+        self.note_armed(&mut core);
+        Ok(())
     }
 }

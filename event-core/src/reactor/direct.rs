@@ -1,9 +1,10 @@
-//! The short way of a batch: from the kernel's report to the callback, past the queues.
+//! The short way of a batch: from the kernel's report, or from a timer that is due, to the callback, past the queues.
 //!
-//! A turn takes it when there is nothing but readiness to tell apart: one priority, nothing queued, no timer due, nobody
-//! watching or measuring. The reports then are the queue. What the queues would make of it is kept to by one rule:
-//! while reports are left, nothing is queued. Whoever would queue something, take something back or ask what is queued
-//! calls `queue_rest` first, after which they go the long way.
+//! A turn takes it when there is nothing else to tell apart: one priority, nothing queued, no timer due but such as are
+//! timers alone (`timers`), nobody watching or measuring. The reports, and behind them the timers, then are the queue. What the queues would make of it is kept to by one rule:
+//! while any are left, nothing is queued. Whoever would queue something, take something back or ask what is queued
+//! calls `queue_rest` first, after which they go the long way. A timer that is due may be deleted and armed again: what
+//! the heap knows of it tells.
 
 use std::rc::Rc;
 
@@ -30,6 +31,7 @@ const _: () = {
 struct Guard<'a>(&'a LoopHandle);
 
 impl Drop for Guard<'_> {
+    #[cold]
     fn drop(&mut self) {
         let reactor = &*self.0.reactor;
         reactor.core.borrow_mut().queue_rest(&*reactor.sys);
@@ -38,6 +40,13 @@ impl Drop for Guard<'_> {
             self.0.end(running.0);
         }
     }
+}
+
+/// Out of the way of the loop that nearly never comes here.
+#[cold]
+#[inline(never)]
+fn let_go(cb: BoxedCallback) {
+    drop(cb);
 }
 
 /// What the short way comes upon next.
@@ -50,7 +59,9 @@ enum Next {
     Stale,
     /// The callback that has just run: its event was freed, or has another callback now.
     Unwanted(BoxedCallback),
-    /// No report is left, or one that has to go the long way.
+    /// No report is left, but timers that are due.
+    Due,
+    /// Nothing is left, or a report that has to go the long way.
     End,
 }
 
@@ -71,7 +82,7 @@ impl LoopHandle {
             };
             any = true;
             reports.clear();
-            let timeout = first.map(|(deadline, _)| deadline.since(self.clock()));
+            let timeout = first.map(|deadline| deadline.since(self.clock()));
             reactor.waiting.set(true);
             let waited = reactor.sys.wait(&mut reports, timeout);
             reactor.waiting.set(false);
@@ -83,7 +94,7 @@ impl LoopHandle {
             }
             reactor.now.set(Time::NEVER);
             let is_due = match first {
-                Some((deadline, _)) => deadline <= self.turn_time(),
+                Some(deadline) => deadline <= self.turn_time(),
                 None => false,
             };
             if is_woken || is_due || waited.is_err() {
@@ -104,7 +115,7 @@ impl LoopHandle {
         Ok(any)
     }
 
-    /// Runs what the reports are for, as long as the short way goes. Returns how many callbacks ran, and whether the
+    /// Runs what the reports are for, and then the timers that are due, as long as the short way goes. Returns how many callbacks ran, and whether the
     /// batch is over; what is left is queued.
     #[inline]
     pub(super) fn run_direct(&self, lent: &mut Lent) -> (usize, bool) {
@@ -141,8 +152,12 @@ impl LoopHandle {
                 }
                 Next::Stale => continue,
                 Next::Unwanted(cb) => {
-                    drop(cb);
+                    let_go(cb);
                     continue;
+                }
+                Next::Due => {
+                    (callbacks, over) = self.run_due(lent, callbacks);
+                    break;
                 }
                 Next::End => break,
             }
@@ -152,24 +167,37 @@ impl LoopHandle {
             {
                 continue;
             }
-            if let Some((key, cb)) = back.take() {
-                let unwanted = reactor.core.borrow_mut().put_back_plain(key, cb);
-                drop(unwanted);
-            }
-            // What comes now is not this event's doing.
-            reactor.running_event.set(EventId::NOBODY);
-            if reactor.extras.has(Uses::STOP) {
+            if let Some(is_over) = self.pause(back.take(), callbacks) {
+                over = is_over;
                 break;
             }
-            if reactor.extras.has(Uses::LONG_WAY) {
-                over = self.after_one(0, callbacks);
-                break;
-            }
-            self.flush_all();
         }
         reactor.running_event.set(EventId::NOBODY);
-        drop(guard);
+        // Disarmed: nobody has panicked.
+        std::mem::forget(guard);
+        reactor.core.borrow_mut().queue_rest(&*reactor.sys);
         (callbacks, over)
+    }
+
+    /// What comes now and then between two callbacks of the short way, of which so many have run; the last one's comes
+    /// back. `Some` if the short way ends here, and whether the batch is over with it.
+    #[inline(never)]
+    pub(super) fn pause(&self, back: Option<(Key, BoxedCallback)>, callbacks: usize) -> Option<bool> {
+        let reactor = &*self.reactor;
+        if let Some((key, cb)) = back {
+            let unwanted = self.put_back(key, cb);
+            drop(unwanted);
+        }
+        // What comes now is not this event's doing.
+        reactor.running_event.set(EventId::NOBODY);
+        if reactor.extras.has(Uses::STOP) {
+            return Some(false);
+        }
+        if reactor.extras.has(Uses::LONG_WAY) {
+            return Some(self.after_one(0, callbacks));
+        }
+        self.flush_all();
+        None
     }
 }
 
@@ -183,10 +211,10 @@ impl Core {
             && self.queues.priorities() == 1
     }
 
-    /// Whether the short way has reports left.
+    /// Whether the short way has anything left.
     #[inline]
     pub(super) fn has_rest(&self) -> bool {
-        self.reported < self.reports.len()
+        self.reported < self.reports.len() || self.fired < self.due.len()
     }
 
     /// Queues what the short way has not reached.
@@ -203,13 +231,16 @@ impl Core {
         self.collect_reports(sys, &reports[self.reported..]);
         self.reports = reports;
         self.reported = self.reports.len();
+        self.collect_due();
     }
 
     /// The next report's event, with its callback on loan. The short way ends where there is more than one event on the
     /// fd, or one that is not persistent or has a timeout, or where a report was not asked for.
     #[inline]
     fn next_plain(&mut self) -> Next {
-        let Some(&Reported { tag, report }) = self.reports.get(self.reported) else { return Next::End };
+        let Some(&Reported { tag, report }) = self.reports.get(self.reported) else {
+            return if self.fired < self.due.len() { Next::Due } else { Next::End };
+        };
         let Some(first) = self.fds.first_by_tag(tag) else {
             self.reported += 1;
             return Next::Stale;

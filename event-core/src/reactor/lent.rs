@@ -82,16 +82,18 @@ pub struct Signal {
     pub(crate) owner: Owner,
 }
 
-/// What the three have in common: a slot, and whether dropping this value frees it.
+/// What the three have in common: a slot, which dropping this value frees. Programs keep them by the million, so it has
+/// no word of its own for what frees nothing: that is nobody's.
 pub(crate) struct Owner {
     pub(crate) handle: LoopHandle,
     pub(crate) id: EventId,
-    pub(crate) owns: bool,
 }
+
+const _: () = assert!(size_of::<Owner>() <= 8 + size_of::<usize>());
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        if self.owns {
+        if self.id != EventId::NOBODY {
             let _ = self.handle.free(self.id);
         }
     }
@@ -112,9 +114,16 @@ pub(crate) struct Lent {
     pub(crate) signal: Signal,
 }
 
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // What they were lent for last is not theirs.
+        self.set_id(EventId::NOBODY);
+    }
+}
+
 impl Lent {
     pub(crate) fn new(handle: &LoopHandle) -> Lent {
-        let owner = || Owner { handle: handle.clone(), id: EventId::NOBODY, owns: false };
+        let owner = || Owner { handle: handle.clone(), id: EventId::NOBODY };
         Lent {
             event: Event { owner: owner() },
             timer: Timer { owner: owner() },
@@ -134,6 +143,13 @@ impl Lent {
     #[inline]
     pub(super) fn set_event_id(&mut self, id: EventId) {
         self.event.owner.id = id;
+    }
+
+    /// Enough for a callback that is called because of a timeout.
+    #[inline]
+    pub(super) fn set_timer_id(&mut self, id: EventId) {
+        self.event.owner.id = id;
+        self.timer.owner.id = id;
     }
 
     #[inline]

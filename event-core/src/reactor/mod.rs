@@ -4,6 +4,7 @@ mod collect;
 mod common;
 mod counts;
 mod direct;
+mod due;
 mod extras;
 mod flush;
 mod guests;
@@ -74,8 +75,12 @@ pub(crate) struct Core {
     dirty: Vec<i32>,
     /// The first event of each signal, by slot index.
     signals: Vec<(i32, u32)>,
-    /// Reused by each turn for the timers that are due.
+    /// The timers that were found due in this turn, in their order.
     due: Vec<Entry>,
+    /// How many of those were dealt with; the others wait for the short way (`direct`).
+    fired: usize,
+    /// When they were found.
+    due_at: Time,
     /// What the kernel reported in this turn.
     reports: Vec<Reported>,
     /// How many of the reports were dealt with; the others wait for the short way (`direct`).
@@ -155,6 +160,8 @@ impl LoopHandle {
             dirty: Vec::new(),
             signals: Vec::new(),
             due: Vec::new(),
+            fired: 0,
+            due_at: now,
             reports: Vec::new(),
             reported: 0,
             lost: Vec::new(),
@@ -263,7 +270,7 @@ impl LoopHandle {
         self.check()?;
         let mut core = self.reactor.core.borrow_mut();
         core.queue_rest(&*self.reactor.sys);
-        if core.queues.most_urgent().is_some() {
+        if core.is_any_active() {
             return Err(Error::Invalid("priorities cannot change while events are active"));
         }
         core.queues.set_priorities(count);
@@ -335,7 +342,7 @@ impl LoopHandle {
             drop(core);
             return Some(self.to_instant(self.turn_time()));
         }
-        core.heap.first().map(|(deadline, _)| self.to_instant(deadline))
+        core.heap.first().map(|deadline| self.to_instant(deadline))
     }
 
     /// Calls `before` and `after` right round every wait for the kernel, waits of no length included, with nothing
@@ -466,11 +473,14 @@ impl LoopHandle {
     }
 
     /// Whether the process is the child of a fork and `after_fork` was not called: the kernel set is the parent's.
+    #[inline]
     pub(crate) fn is_forked(&self) -> bool {
-        self.reactor.forks.get() != sys::fork_count()
+        // The count began when the loop was made.
+        self.reactor.forks.get() != sys::forks()
     }
 
     /// Refuses what a loop that is gone or forked cannot do.
+    #[inline]
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.reactor.gone.get() {
             Err(Error::LoopGone)

@@ -4,12 +4,14 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use crate::clock::Time;
-use crate::common_timeout::Timers;
+use crate::common_timeout::{After, Timers};
 use crate::error::Error;
 use crate::interest::{Ready, What};
 use crate::reactor::slot::Interval;
+use crate::reactor::timers::AddedAlone;
 use crate::reactor::{Callback, Core, EventId, Flags, Kind, Lent, LoopHandle, Reactor, Slot};
 use crate::slots::Key;
+use crate::sys::Sys;
 
 impl LoopHandle {
     /// Adds an event: it is watched from here on, once or, with `PERSIST`, until it is deleted.
@@ -29,16 +31,18 @@ impl LoopHandle {
     #[doc(alias = "event_add")]
     pub fn add(&self, id: EventId, timeout: Option<Duration>) -> Result<(), Error> {
         self.check()?;
-        if timeout.is_some_and(|after| self.add_alone(id, after)) {
-            return Ok(());
+        let Some(after) = timeout else { return self.add_any(id, None) };
+        match self.add_alone(id, After::Duration(after)) {
+            AddedAlone::Last => self.added_last(),
+            AddedAlone::No => self.add_any(id, timeout),
+            AddedAlone::Yes => Ok(()),
         }
-        self.add_any(id, timeout)
     }
 
     /// Of its own, so that what `add` does for a timer needs few registers.
     #[inline(never)]
     fn add_any(&self, id: EventId, timeout: Option<Duration>) -> Result<(), Error> {
-        if timeout.is_some_and(|after| self.arm_alone(id, after)) {
+        if timeout.is_some_and(|after| self.arm_alone(id, After::Duration(after))) {
             return Ok(());
         }
         self.add_with(id, timeout, |timers, clock, timeout| timers.set(id.0.index, clock.after(timeout)))?;
@@ -152,7 +156,7 @@ impl LoopHandle {
     fn activate_any(&self, id: EventId, ready: Ready) -> Result<(), Error> {
         self.check()?;
         let mut core = self.reactor.core.borrow_mut();
-        core.activate_later(id.0, ready)?;
+        core.activate_later(&*self.reactor.sys, id.0, ready)?;
         self.recount(&mut core, id.0);
         drop(core);
         self.touched()
@@ -188,7 +192,7 @@ impl LoopHandle {
     pub fn remove_timer(&self, id: EventId) -> Result<(), Error> {
         self.check()?;
         let mut core = self.reactor.core.borrow_mut();
-        core.settle(id.0);
+        core.settle_and_queue(&*self.reactor.sys, id.0);
         core.programs(id.0)?.interval = None;
         core.heap.remove(id.0.index);
         self.recount(&mut core, id.0);
@@ -264,7 +268,7 @@ impl LoopHandle {
         self.check()?;
         {
             let mut core = self.reactor.core.borrow_mut();
-            core.settle(id.0);
+            core.settle_and_queue(&*self.reactor.sys, id.0);
             let slot = core.slots.get_mut(id.0).ok_or(Error::Stale)?;
             slot.flags.set(Flags::BACKGROUND, background);
             self.recount(&mut core, id.0);
@@ -575,8 +579,8 @@ impl Core {
         }
     }
 
-    fn activate_later(&mut self, key: Key, ready: Ready) -> Result<(), Error> {
-        self.settle(key);
+    fn activate_later(&mut self, sys: &dyn Sys, key: Key, ready: Ready) -> Result<(), Error> {
+        self.settle_and_queue(sys, key);
         let slot = self.slots.get_mut(key).ok_or(Error::Stale)?;
         slot.later |= ready;
         if !slot.flags.contains(Flags::LATER) {

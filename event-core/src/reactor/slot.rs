@@ -187,3 +187,19 @@ impl Slot {
 }
 
 const _: () = assert!(size_of::<Slot>() <= 56, "an idle connection has one slot");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slots::Slots;
+
+    #[test]
+    fn a_slot_is_fetched_from_where_it_is() {
+        let mut slots = Slots::new();
+        let slot = || Slot::new(Kind::Fd, -1, What::empty(), Callback::Token(1), 0);
+        let keys: Vec<Key> = (0..3).map(|_| slots.insert(slot()).unwrap()).collect();
+        for key in keys {
+            assert_eq!(slots.address(key.index), std::ptr::from_ref(slots.get(key).unwrap()).cast());
+        }
+    }
+}

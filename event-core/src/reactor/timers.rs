@@ -1,40 +1,44 @@
 //! Timers that are nothing else: adding and cancelling one looks only at what the heap knows of it.
 //!
-//! Such a slot is `ALONE`: no fd, not persistent, not queued, not in the background, its timer in no queue of a common
-//! duration. Whether it is added and keeps the loop running is then what its timer says, and its flags say neither. A
+//! Such a slot is `ALONE`: no fd, not persistent, not queued, not in the background. Whether it is added and keeps the loop running is then what its timer says, and its flags say neither. A
 //! slot is about as large as a line of memory, and in a crowd of timers fetching it would cost more than all the rest.
 //! Whatever else is asked of the slot calls `settle` first, which puts the flags right.
 
-use std::time::Duration;
-
+use crate::common_timeout::After;
+use crate::error::Error;
 use crate::reactor::{Callback, Core, EventId, Flags, Kind, LoopHandle, Slot};
 use crate::slots::Key;
+use crate::sys::Sys;
+
+/// What has become of an attempt to add a timer alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum AddedAlone {
+    /// It is added, and the deadlines that are not known are to be set now.
+    Last,
+    /// It is not one, or there are not so many, and nothing was done.
+    No,
+    Yes,
+}
 
 impl LoopHandle {
-    /// Adds an event that is a timer alone, in a callback that has added many; `false` if it is not one, or not so many,
-    /// and nothing was done.
+    /// Adds an event that is a timer alone, in a callback that has added many.
     #[inline]
-    pub(super) fn add_alone(&self, id: EventId, after: Duration) -> bool {
+    pub(super) fn add_alone(&self, id: EventId, after: After) -> AddedAlone {
         let reactor = &*self.reactor;
         let mut core = reactor.core.borrow_mut();
         if !core.heap.is_sharing() {
-            return false;
+            return AddedAlone::No;
         }
-        let was_armed = core.heap.promise_alone(id.0, after);
-        if was_armed == Some(false) {
+        let Some(was_armed) = core.heap.promise_alone(id.0, after) else { return AddedAlone::No };
+        if !was_armed {
             reactor.keep.set(reactor.keep.get() + 1);
         }
-        let is_full = core.heap.is_full();
-        drop(core);
-        if is_full {
-            self.keep_promises();
-        }
-        was_armed.is_some()
+        if core.heap.is_full() { AddedAlone::Last } else { AddedAlone::Yes }
     }
 
     /// Adds an event that is a timer alone, by a reading of the clock of its own; `false` if it is not one, and nothing
     /// was done.
-    pub(super) fn arm_alone(&self, id: EventId, after: Duration) -> bool {
+    pub(super) fn arm_alone(&self, id: EventId, after: After) -> bool {
         let reactor = &*self.reactor;
         if reactor.waiting.get() {
             return false;
@@ -85,6 +89,14 @@ impl LoopHandle {
         let reactor = &*self.reactor;
         reactor.core.borrow_mut().heap.keep_promises(|| reactor.sys.now());
     }
+
+    /// The end of an `add` whose timer is the last that shares a reading of the clock. Of its own, so that the others
+    /// need few registers.
+    #[inline(never)]
+    pub(super) fn added_last(&self) -> Result<(), Error> {
+        self.keep_promises();
+        Ok(())
+    }
 }
 
 impl Core {
@@ -102,7 +114,6 @@ impl Core {
             || slot.flags.intersects(flags)
             || matches!(slot.callback, Callback::Source(_))
             || is_added != self.heap.is_armed(key.index)
-            || self.heap.is_queued(key.index)
         {
             return;
         }
@@ -111,7 +122,16 @@ impl Core {
         self.heap.set_alone(key.index, Some(key.generation));
     }
 
-    /// A slot that may be `ALONE` becomes like any other.
+    /// A slot that may be `ALONE`, and whose timer may be due, becomes like any other: what is due is queued.
+    #[inline]
+    pub(super) fn settle_and_queue(&mut self, sys: &dyn Sys, key: Key) {
+        if self.has_rest() && self.heap.is_due(key.index) {
+            self.queue_rest(sys);
+        }
+        self.settle(key);
+    }
+
+    /// A slot that may be `ALONE` becomes like any other. If its timer is due it is left so, or is taken back.
     #[inline]
     pub(super) fn settle(&mut self, key: Key) {
         if let Some(slot) = self.slots.get_mut(key)
@@ -134,12 +154,14 @@ impl Core {
 }
 
 impl Slot {
-    /// Its timer was `ALONE`, perhaps, and has just been disarmed, but the slot is still added.
+    /// Its timer has just been disarmed, but the slot is still added. Tells whether it was `ALONE`.
     #[inline]
-    pub(super) fn settle_due(&mut self) {
-        if self.flags.contains(Flags::ALONE) {
+    pub(super) fn settle_due(&mut self) -> bool {
+        let was_alone = self.flags.contains(Flags::ALONE);
+        if was_alone {
             self.flags.remove(Flags::ALONE);
             self.flags.insert(Flags::ADDED | Flags::COUNTED);
         }
+        was_alone
     }
 }

@@ -190,7 +190,7 @@ impl LoopHandle {
         }
         let mut core = self.reactor.core.borrow_mut();
         core.heap.keep_promises(|| self.clock());
-        core.heap.first().map(|(deadline, _)| deadline.since(self.clock()))
+        core.heap.first().map(|deadline| deadline.since(self.clock()))
     }
 
     /// Whether anything is to be done without waiting.
@@ -222,7 +222,7 @@ impl LoopHandle {
         reactor.waiting.set(true);
         let timeout = match &hook {
             None if nonblock => Some(Duration::ZERO),
-            None => first.map(|(deadline, _)| deadline.since(self.clock())),
+            None => first.map(|deadline| deadline.since(self.clock())),
             Some(hook) => {
                 (hook.before)();
                 // Only now: the hook may have taken long, or have let somebody in who left work.
@@ -264,24 +264,22 @@ impl LoopHandle {
         waited.map_err(Error::from)
     }
 
-    /// Queues what is ready and then what is due, unless the short way will do.
+    /// Finds what is due, and queues what is ready and then what is due unless the short way will do.
     #[inline]
     fn collect(&self) {
         let reactor = &*self.reactor;
         let core = &mut *reactor.core.borrow_mut();
         let is_due = match core.heap.first() {
-            Some((deadline, _)) => deadline <= self.turn_time(),
+            Some(deadline) => deadline <= self.turn_time(),
             None => false,
         };
-        if is_due
-            || !core.queues.is_empty()
-            || core.queues.priorities() > 1
-            || reactor.extras.has(Uses::LONG_WAY)
-        {
+        let mut is_long =
+            !core.queues.is_empty() || core.queues.priorities() > 1 || reactor.extras.has(Uses::LONG_WAY);
+        if is_due {
+            is_long |= !core.take_due(reactor.now.get());
+        }
+        if is_long {
             core.queue_rest(&*reactor.sys);
-            if is_due {
-                core.collect_due(reactor.now.get());
-            }
         }
     }
 
@@ -446,7 +444,11 @@ impl LoopHandle {
     }
 
     /// Returns what is not put back: the event was freed, or has another callback now.
-    fn put_back(&self, key: Key, cb: super::slot::BoxedCallback) -> Option<(Option<Slot>, Callback)> {
+    pub(super) fn put_back(
+        &self,
+        key: Key,
+        cb: super::slot::BoxedCallback,
+    ) -> Option<(Option<Slot>, Callback)> {
         let mut core = self.reactor.core.borrow_mut();
         let Some(slot) = core.slots.get_mut(key) else { return Some((None, Callback::User(cb))) };
         if slot.flags.contains(Flags::FREE_AFTER) {
@@ -485,6 +487,13 @@ impl Core {
     #[inline]
     pub(super) fn has_queued(&self) -> bool {
         !self.queues.is_empty() || self.later_live > 0
+    }
+
+    /// Whether an activation is queued for this turn, and was not taken back.
+    pub(super) fn is_any_active(&self) -> bool {
+        let counts = |slot: &Slot, seq| slot.flags.contains(Flags::QUEUED) && slot.seq == seq;
+        let mut all = self.queues.iter();
+        all.any(|activation| self.slots.get(activation.key).is_some_and(|slot| counts(slot, activation.seq)))
     }
 
     /// The next activation to run, and its priority: of the most urgent queue that holds one, unless a batch is under

@@ -26,8 +26,9 @@ pub(crate) fn fork_count() -> u64 {
     forks()
 }
 
-/// The number alone, for a signal handler.
-pub(super) fn forks() -> u64 {
+/// The number alone, once `fork_count` has been called: for a signal handler, and where it is asked often.
+#[inline]
+pub(crate) fn forks() -> u64 {
     FORKS.load(Ordering::SeqCst)
 }
 

@@ -10,6 +10,7 @@ mod common;
 mod epoll;
 mod errno;
 mod faulty;
+mod fetch;
 mod fork;
 #[cfg(any(test, not(target_os = "linux")))]
 mod kqueue;
@@ -53,7 +54,8 @@ use posix as os;
 pub use calls::{Call, Calls};
 pub(crate) use faulty::{Fault, Faulty, Plan};
 
-pub(crate) use fork::fork_count;
+pub(crate) use fetch::prefetch;
+pub(crate) use fork::{fork_count, forks};
 pub(crate) use listening::inherited;
 pub(crate) use methods::METHODS;
 pub(crate) use seam::{Address, FdKind, FileId, ListenOptions, Reported, Sys, WAKE_TAG, Wake};

@@ -4,7 +4,8 @@
 //! A program of its own, because the one that drives the measurements counts its allocations, which costs time.
 //!
 //!     ours dispatch PAIRS ACTIVE WRITES pass|stay events|tokens
-//!     ours timers COUNT random|one timers|tokens
+//!     ours timers COUNT random|one timers|common|tokens
+//!     ours timers steps cancel|change|fire TIMES
 //!     ours posts MESSAGES mailbox|closures
 //!     ours streams LOW HIGH objects|closures
 //!     ours throughput filters|pair|proxy MIB BLOCK_KIB
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         ["dispatch", ref rest @ ..] => dispatch::run(rest),
         ["streams", ref rest @ ..] => streams::run(rest),
         ["throughput", ref rest @ ..] => throughput::run(rest),
+        ["timers", "steps", ref rest @ ..] => timers::steps(rest),
         ["timers", ref rest @ ..] => timers::run(rest),
         ["posts", ref rest @ ..] => posts::run(rest),
         _ => Err(USAGE.into()),

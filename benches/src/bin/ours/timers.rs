@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use event_core::{Error, EventBase, EventId, LoopHandle, Timer, What};
+use event_core::{CommonTimeout, Error, EventBase, EventId, LoopHandle, Timer, What};
 
 use crate::Outcome;
 
@@ -32,6 +32,31 @@ impl Timers for Objects {
 
     fn del(&self, at: usize) -> Result<(), Error> {
         self.0[at].del()
+    }
+}
+
+/// By a common duration: the one that was asked for last, as most programs know theirs beforehand.
+struct Common {
+    handle: LoopHandle,
+    timers: Vec<Timer>,
+    known: Cell<Option<CommonTimeout>>,
+}
+
+impl Timers for Common {
+    fn add(&self, at: usize, after: Duration) -> Result<(), Error> {
+        let common = match self.known.get() {
+            Some(common) if common.duration() == after => common,
+            _ => {
+                let common = self.handle.common_timeout(after)?;
+                self.known.set(Some(common));
+                common
+            }
+        };
+        self.timers[at].add_common(common)
+    }
+
+    fn del(&self, at: usize) -> Result<(), Error> {
+        self.timers[at].del()
     }
 }
 
@@ -116,9 +141,12 @@ impl Fired {
 }
 
 pub(crate) fn run(args: &[&str]) -> Outcome<()> {
-    let &[count, shape @ ("random" | "one"), by @ ("timers" | "tokens")] = args else {
-        return Err("timers COUNT random|one timers|tokens".into());
+    let &[count, shape @ ("random" | "one"), by @ ("timers" | "common" | "tokens")] = args else {
+        return Err("timers COUNT random|one timers|common|tokens".into());
     };
+    if shape == "random" && by == "common" {
+        return Err("a common duration is one duration".into());
+    }
     let count: usize = count.parse()?;
     if count == 0 {
         return Err("a timer at least".into());
@@ -131,9 +159,12 @@ pub(crate) fn run(args: &[&str]) -> Outcome<()> {
     };
     let mut base = EventBase::new()?;
     let fired = Rc::new(Fired { left: Cell::new(count), last: Cell::new(None) });
-    // A third kind, timers by a common duration, belongs here as soon as the library has one.
     let timers: Rc<dyn Timers> = match by {
-        "timers" => Rc::new(objects(&base, count, &fired)?),
+        "timers" => Rc::new(Objects(objects(&base, count, &fired)?)),
+        "common" => {
+            let timers = objects(&base, count, &fired)?;
+            Rc::new(Common { handle: base.handle(), timers, known: Cell::new(None) })
+        }
         _ => Rc::new(tokens(&base, count, &fired)?),
     };
     // From within a callback, where programs add most of their timers.
@@ -194,12 +225,61 @@ fn phases(timers: &dyn Timers, mut delays: Delays, order: &[u32]) -> Result<Resu
     Ok(results)
 }
 
-fn objects(base: &EventBase, count: usize, fired: &Rc<Fired>) -> Outcome<Objects> {
+/// How many timers there are in `steps`.
+const CROWD: usize = 1_000;
+
+/// So many times over, in a callback: adds a thousand timers and cancels them, or moves them; or adds them to be due at
+/// once, and lets them fire. For counting instructions: nothing is timed.
+pub(crate) fn steps(args: &[&str]) -> Outcome<()> {
+    let &[what @ ("cancel" | "change" | "fire"), times] = args else {
+        return Err("timers steps cancel|change|fire TIMES".into());
+    };
+    let what = what.to_owned();
+    let mut left: u64 = times.parse()?;
+    let mut base = EventBase::new()?;
+    let fired = Rc::new(Fired { left: Cell::new(usize::MAX), last: Cell::new(None) });
+    let timers = objects(&base, CROWD, &fired)?;
+    let mut random = Random::new();
+    let order = random.order(CROWD);
+    let mut delays = Delays { random: Some(random), near: FAR };
+    let outcome = Rc::new(Cell::new(Ok(())));
+    let into = outcome.clone();
+    let driver = Timer::new(&base, move |driver| {
+        let mut step = || {
+            for timer in &timers {
+                timer.add(if what == "fire" { Duration::ZERO } else { delays.far() })?;
+            }
+            match what.as_str() {
+                "fire" => driver.add(Duration::ZERO),
+                "cancel" => order.iter().try_for_each(|&at| timers[at as usize].del()),
+                _ => Ok(()),
+            }
+        };
+        let mut done = Ok(());
+        while left > 0 && done.is_ok() {
+            left -= 1;
+            done = step();
+            if what == "fire" {
+                into.set(done);
+                return;
+            }
+        }
+        let cancelled = timers.iter().try_for_each(Timer::del);
+        into.set(done.and(cancelled));
+    })?;
+    driver.add(Duration::ZERO)?;
+    base.dispatch()?;
+    outcome.replace(Ok(()))?;
+    println!("timers {CROWD}");
+    Ok(())
+}
+
+fn objects(base: &EventBase, count: usize, fired: &Rc<Fired>) -> Outcome<Vec<Timer>> {
     let timer = |_| {
         let fired = fired.clone();
         Timer::new(base, move |_| fired.one())
     };
-    Ok(Objects((0..count).map(timer).collect::<Result<_, _>>()?))
+    Ok((0..count).map(timer).collect::<Result<_, _>>()?)
 }
 
 fn tokens(base: &EventBase, count: usize, fired: &Rc<Fired>) -> Outcome<Tokens> {
