@@ -83,6 +83,9 @@
 //! | [`echo`](../examples/echo/index.html) | a TCP echo server with buffered streams and back-pressure |
 //! | [`client`](../examples/client/index.html) | its client, which connects again after a while when it is refused |
 //! | [`proxy`](../examples/proxy/index.html) | a TCP proxy: joined streams with back-pressure |
+//! | [`becat`](../examples/becat/index.html) | libevent's `becat` sample: a netcat, connecting by name or listening |
+//! | [`le_proxy`](../examples/le_proxy/index.html) | libevent's `le-proxy` sample: a TCP proxy that closes both sides when one ends |
+//! | [`compress`](../examples/compress/index.html) | a filter that compresses |
 //! | [`chat`](../examples/chat/index.html) | a chat room: many clients, and slow readers are dropped |
 //! | [`hello_world`](../examples/hello_world/index.html) | libevent's `hello-world` sample: greets every client and hangs up |
 //! | [`event_read_fifo`](../examples/event_read_fifo/index.html) | libevent's `event-read-fifo` sample: prints what is written to a named pipe |

@@ -2,7 +2,7 @@
 
 #[cfg(doc)]
 use crate::{
-    Address, Buffer, BufferEvent, Callbacks, Config, Direction, Event, EventBase, FileSegment, Listener,
-    ListenerOptions, LoopEnd, LoopFlags, LoopHandle, Remote, Signal, StreamEvent, Timer, Transport, Watcher,
-    What,
+    Buffer, BufferEvent, Callbacks, Config, ConnectError, Direction, Event, EventBase, FileSegment, Filter,
+    Filtered, Listener, ListenerOptions, LoopEnd, LoopFlags, LoopHandle, RateLimit, RateLimitGroup, Remote,
+    Resolver, Signal, StreamEvent, Watcher, What,
 };
