@@ -31,7 +31,7 @@ const DUE: [&str; 12] = [
 ];
 
 /// How many names of those headers still have neither. Lower it with each that comes; it does not go up.
-const PLANNED_DUE: usize = 3;
+const PLANNED_DUE: usize = 0;
 
 /// What the headers declare or define and is not libevent's own.
 const FOREIGN: [&str; 14] = [

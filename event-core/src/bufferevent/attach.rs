@@ -141,7 +141,7 @@ impl Inner {
         );
         self.set(State::OWNS_FD | State::REPLACED, true);
         self.set(State::DETACHED, fd < 0);
-        self.rare_if(|rare| rare.cause = None);
+        drop(self.take_cause());
         let due = self.due.get() - Due::OF_FD;
         self.due.set(Due::empty());
         if !due.is_empty() {

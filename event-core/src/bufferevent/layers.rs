@@ -216,9 +216,10 @@ impl Inner {
                 self.set(enabled, self.has(enabled) && below.has(enabled));
             }
         }
-        if failure.intersects(Due::READ_ERROR | Due::WRITE_ERROR | Due::ERROR) {
-            let cause = below.rare(None, |rare| rare.cause.clone());
-            self.rare_mut(|rare| rare.cause = cause);
+        if failure.intersects(Due::READ_ERROR | Due::WRITE_ERROR | Due::ERROR)
+            && let Some(cause) = below.rare(None, |rare| rare.cause.clone())
+        {
+            self.set_cause(cause);
         }
         failure
     }
@@ -298,7 +299,7 @@ impl Inner {
         };
         if !self.is_freed() {
             self.set(enabled, false);
-            self.rare_mut(|rare| rare.cause = Some(Cause::of(error)));
+            self.set_cause(Cause::of(error));
         }
         due
     }

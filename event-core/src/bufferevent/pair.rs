@@ -83,7 +83,7 @@ impl Inner {
                 partner.set(State::EOF, true);
                 if due == Due::READ_ERROR {
                     partner.set(State::READ_ENABLED, false);
-                    partner.rare_mut(|rare| rare.cause = Some(Cause::Errno(libc::ECONNRESET)));
+                    partner.set_cause(Cause::Errno(libc::ECONNRESET));
                 }
                 partner.raise(due);
             } else {

@@ -245,7 +245,7 @@ impl Inner {
                 }
                 Err(error) => {
                     self.set(State::READ_ENABLED, false);
-                    self.rare_mut(|rare| rare.cause = Some(Cause::of(&error)));
+                    self.set_cause(Cause::of(&error));
                     due |= Due::READ_ERROR;
                     break;
                 }
@@ -310,7 +310,7 @@ impl Inner {
         match self.handle.sys().take_error(self.fd.get()) {
             Ok(Some(error)) => {
                 self.set(State::READ_ENABLED, false);
-                self.rare_mut(|rare| rare.cause = Some(Cause::of(&error)));
+                self.set_cause(Cause::of(&error));
                 Due::READ_ERROR
             }
             _ => Due::empty(),
@@ -373,7 +373,7 @@ impl Inner {
             return Due::empty();
         }
         self.set(State::WRITE_ENABLED, false);
-        self.rare_mut(|rare| rare.cause = Some(Cause::of(error)));
+        self.set_cause(Cause::of(error));
         Due::WRITE_ERROR
     }
 
@@ -430,7 +430,7 @@ impl Inner {
         match self.with_transport(|transport| transport.poll_write(&mut Buffer::new(), 0)) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
                 self.set(State::WRITE_ENABLED, false);
-                self.rare_mut(|rare| rare.cause = Some(Cause::of(&error)));
+                self.set_cause(Cause::of(&error));
                 Due::WRITE_ERROR
             }
             _ => Due::empty(),
