@@ -7,8 +7,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use event_core::{BufferEvent, Callbacks, Connect, Direction, Eol, StreamEvent, ToAddress, What};
-use event_core::{Error, EventBase, LoopHandle};
+use event_core::{BufferEvent, Callbacks, Connect, Direction, Eol, Error};
+use event_core::{EventBase, LoopHandle, StreamEvent, ToAddress, What};
 use examples::{argument, reason};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -84,13 +84,9 @@ fn try_later(handle: &LoopHandle, task: &Rc<Task>, why: &str) {
 
 fn main() -> Result<(), Error> {
     let address = argument("127.0.0.1:7777");
-    if address.to_target().is_err() {
-        eprintln!("{address} is not an address: give a host and a port, such as localhost:7777");
-        std::process::exit(1);
-    }
     let rounds = std::env::args().nth(2).map_or(3, |text| text.parse().unwrap_or(0));
-    if rounds == 0 {
-        eprintln!("the second argument is the number of rounds: give 1 or more");
+    if address.to_target().is_err() || rounds == 0 {
+        eprintln!("usage: client HOST:PORT ROUNDS, such as client localhost:7777 3");
         std::process::exit(1);
     }
     let mut base = EventBase::new()?;
