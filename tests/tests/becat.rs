@@ -15,43 +15,18 @@ use std::thread;
 
 use socket2::{Domain, Socket, Type};
 use tests::PATIENCE;
-use tests::tools::tool;
+use tests::under_test::{c_program, example};
 
-/// Ours, as cargo has built it; alone, this package builds no examples.
+/// Ours.
 fn ours() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let test = std::env::current_exe().unwrap();
-        let profile = test.parent().and_then(|deps| deps.parent()).unwrap();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "-q", "-p", "examples", "--example", "becat"]);
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().unwrap().success(), "the example does not build");
-        profile.join("examples/becat")
-    })
+    BUILT.get_or_init(|| example("becat"))
 }
 
 /// Libevent's, if it can be built here.
 fn theirs() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let compiler = tool("cc")?;
-        if !Path::new("/usr/include/event2/bufferevent.h").is_file() {
-            println!("skipped: libevent-dev");
-            let required = std::env::var_os("REQUIRE_TOOLS").is_some_and(|value| !value.is_empty());
-            assert!(!required, "libevent-dev is not installed, and REQUIRE_TOOLS is set");
-            return None;
-        }
-        let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join("becat-libevent");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/becat.c");
-        let mut build = Command::new(compiler);
-        build.args(["-O1", "-Wall", "-Werror", "-o"]).arg(&binary).arg(source).arg("-levent");
-        assert!(build.status().unwrap().success());
-        Some(binary)
-    });
-    built.as_deref()
+    BUILT.get_or_init(|| c_program("becat")).as_deref()
 }
 
 /// What one of them came to.

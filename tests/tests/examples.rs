@@ -320,46 +320,6 @@ fn proxy_stands_between_client_and_echo_and_says_what_went_through() {
 }
 
 #[test]
-fn le_proxy_passes_on_both_ways_and_closes_one_side_behind_what_is_on_its_way_when_the_other_ends() {
-    for method in EventBase::supported_methods() {
-        let server = TcpListener::bind("127.0.0.1:0").unwrap();
-        let behind = server.local_addr().unwrap().to_string();
-        let proxy = Program::start("le_proxy", method, &["127.0.0.1:0", &behind]);
-        let address = proxy.address(method);
-        let data: Vec<u8> = (0..5_u32 << 20).map(|n| (n % 251) as u8).collect();
-        // The client hangs up, and all that it sent arrives, although nobody reads for a while.
-        let mut client = connect(address);
-        let (mut inside, _) = server.accept().unwrap();
-        let sent = data.clone();
-        let thread = std::thread::spawn(move || client.write_all(&sent).unwrap());
-        let mut first = [0; 1000];
-        inside.read_exact(&mut first).unwrap();
-        let mut rest = Vec::new();
-        inside.read_to_end(&mut rest).unwrap();
-        thread.join().unwrap();
-        assert!(first == data[..1000] && rest == data[1000..], "{} bytes", rest.len());
-        // The server hangs up, and so the client is told, without a half-close on the way.
-        let mut client = connect(address);
-        let (mut inside, _) = server.accept().unwrap();
-        client.write_all(b"hello").unwrap();
-        let mut hello = [0; 5];
-        inside.read_exact(&mut hello).unwrap();
-        inside.write_all(b"bye").unwrap();
-        inside.shutdown(Shutdown::Write).unwrap();
-        let mut bye = Vec::new();
-        client.read_to_end(&mut bye).unwrap();
-        assert_eq!((&hello, &bye[..]), (b"hello", &b"bye"[..]));
-        assert_eq!(inside.read(&mut hello).unwrap_or(0), 0);
-        // Nobody behind any more.
-        drop((server, inside));
-        let mut client = connect(address);
-        let mut nothing = Vec::new();
-        let _reset = client.read_to_end(&mut nothing);
-        assert!(nothing.is_empty());
-    }
-}
-
-#[test]
 fn le_proxy_takes_a_port_alone_and_says_how_it_is_called() {
     let method = EventBase::supported_methods().next().unwrap();
     let (socket, address) = reserved();

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -358,6 +358,62 @@ fn http_server_listens_on_a_unix_socket_and_replaces_an_old_one_if_told() {
         seen.push(status());
         program.signal("INT");
         seen.extend(end(program));
+        seen
+    });
+}
+
+/// What comes until the end, or until a reset.
+fn all_of(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let _reset = stream.read_to_end(&mut bytes);
+    bytes
+}
+
+#[test]
+fn le_proxy_passes_on_both_ways_and_closes_one_side_behind_what_is_on_its_way_when_the_other_ends() {
+    let expected = [
+        "listening on 127.0.0.1",
+        "1000 bytes, then 5241880 that end: the same true",
+        "hello, bye, and the end",
+        "nobody behind: 0 bytes and the end",
+        "status None",
+    ];
+    alike("le_proxy", &expected, |start| {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let program = Program::run(&mut start(&["127.0.0.1:0", &server.local_addr().unwrap().to_string()]));
+        let line = program.line();
+        let address = line.split(' ').nth(2).and_then(|text| text.parse().ok());
+        let address: SocketAddr = address.expect(&line);
+        let mut seen = vec![format!("listening on {}", address.ip())];
+        // The client hangs up, and all that it sent arrives, although nobody reads for a while.
+        let data: Vec<u8> = (0..5_u32 << 20).map(|n| (n % 251) as u8).collect();
+        let mut client = connect(address);
+        let (mut inside, _) = server.accept().unwrap();
+        let sent = data.clone();
+        let thread = std::thread::spawn(move || client.write_all(&sent).unwrap());
+        let mut first = [0; 1000];
+        inside.read_exact(&mut first).unwrap();
+        let rest = all_of(&mut inside);
+        thread.join().unwrap();
+        let same = first == data[..1000] && rest == data[1000..];
+        seen.push(format!("1000 bytes, then {} that end: the same {same}", rest.len()));
+        // The server hangs up, and so the client is told, without a half-close on the way.
+        let mut client = connect(address);
+        let (mut inside, _) = server.accept().unwrap();
+        client.write_all(b"hello").unwrap();
+        let mut hello = [0; 5];
+        inside.read_exact(&mut hello).unwrap();
+        inside.write_all(b"bye").unwrap();
+        inside.shutdown(Shutdown::Write).unwrap();
+        let bye = all_of(&mut client);
+        let end = if inside.read(&mut [0; 5]).unwrap_or(0) == 0 { "the end" } else { "more" };
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        seen.push(format!("{}, {}, and {end}", text(&hello), text(&bye)));
+        drop((server, inside));
+        seen.push(format!("nobody behind: {} bytes and the end", all_of(&mut connect(address)).len()));
+        program.signal("KILL");
+        let (status, _) = program.end();
+        seen.push(format!("status {:?}", status.code()));
         seen
     });
 }
