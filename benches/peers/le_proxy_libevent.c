@@ -113,6 +113,9 @@ int main(int argc, char **argv)
 	struct sockaddr_storage from;
 	int from_len = sizeof(from);
 	/* No port at all is none in particular: libevent does not take port 0. */
+	size_t len = argc > 1 ? strlen(argv[1]) : 0;
+	if (len > 2 && !strcmp(argv[1] + len - 2, ":0"))
+		argv[1][len - 2] = 0;
 	if (argc != 3 || evutil_parse_sockaddr_port(argv[1], (struct sockaddr *)&from, &from_len) < 0 ||
 	    evutil_parse_sockaddr_port(argv[2], (struct sockaddr *)&target, &target_len) < 0) {
 		fprintf(stderr, "usage: le_proxy_libevent LISTEN CONNECT\n");

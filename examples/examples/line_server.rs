@@ -50,7 +50,9 @@ struct Open {
 impl Shared {
     /// Sends what is there and a last line, then closes.
     fn close(&self, id: usize, last: &str) {
-        if let Some(client) = self.clients.borrow_mut().remove(&id) {
+        // Let go of first: closing may drop the client, which takes itself off the list.
+        let client = self.clients.borrow_mut().remove(&id);
+        if let Some(client) = client {
             let _ = client.bev.write(last);
             client.bev.close_after_flush();
         }

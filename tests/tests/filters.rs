@@ -484,6 +484,48 @@ fn what_is_stuck_behind_the_high_mark_comes_when_room_is_made() {
     });
 }
 
+/// Takes in all there is, and gives it out as there is room.
+struct Hoard(Buffer);
+
+impl Filter for Hoard {
+    fn input(
+        &mut self,
+        from: &mut Buffer,
+        to: &mut Buffer,
+        room: usize,
+        _: FlushMode,
+    ) -> io::Result<Filtered> {
+        self.0.add_buffer(from);
+        let len = self.0.len().min(room);
+        self.0.remove_buffer(to, len);
+        Ok(Filtered::Done)
+    }
+}
+
+#[test]
+fn what_a_filter_holds_comes_after_a_pause_that_met_it_on_its_way() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (under, peer) = bed.stream(&base);
+        let bev = BufferEvent::filter(&under, Hoard(Buffer::new())).unwrap();
+        bev.set_watermark(Direction::READ, 0, Some(4));
+        let got = Rc::new(RefCell::new(Vec::new()));
+        let log = got.clone();
+        bev.set_read_cb(move |bev| log.borrow_mut().extend(bev.read_buffer().to_vec()));
+        bev.enable(Direction::READ).unwrap();
+        peer.write_all(b"0123456789");
+        for _ in 0..3 {
+            let before = got.borrow().len();
+            bed.run_until(&mut base, || got.borrow().len() > before);
+            // It is about to go on.
+            bev.disable(Direction::READ);
+            bed.settle(&mut base);
+            bev.enable(Direction::READ).unwrap();
+        }
+        bed.run_until(&mut base, || *got.borrow() == b"0123456789");
+    });
+}
+
 /// Makes a thousand bytes of each.
 fn inflate(from: &mut Buffer, to: &mut Buffer, room: usize, _: FlushMode) -> io::Result<Filtered> {
     let mut left = room;

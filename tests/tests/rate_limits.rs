@@ -639,3 +639,42 @@ fn a_limit_on_real_sockets_lets_everything_through_in_the_end() {
         assert_eq!((group.members(), group.totals()), (0, (500_000, 500_000)));
     });
 }
+
+/// Gives nothing out before the end.
+struct Tail(Buffer);
+
+impl Filter for Tail {
+    fn output(
+        &mut self,
+        from: &mut Buffer,
+        to: &mut Buffer,
+        room: usize,
+        mode: FlushMode,
+    ) -> std::io::Result<Filtered> {
+        self.0.add_buffer(from);
+        if mode == FlushMode::Finished {
+            let len = self.0.len().min(room);
+            self.0.remove_buffer(to, len);
+        }
+        Ok(if mode == FlushMode::Normal || self.0.is_empty() { Filtered::NeedMore } else { Filtered::Done })
+    }
+}
+
+#[test]
+fn what_a_filter_owes_at_the_end_waits_for_the_limit_and_holds_the_loop() {
+    each_seed(|bed| {
+        let mut base = bed.base();
+        let (under, peer) = bed.stream(&base);
+        let bev = BufferEvent::filter(&under, Tail(Buffer::new())).unwrap();
+        bev.set_callbacks(Recorder::idle(&Seen::new()));
+        bev.enable(Direction::WRITE).unwrap();
+        bev.set_rate_limit(Some(RateLimit::new().write(100, 100).tick(100 * SECOND))).unwrap();
+        bev.write(vec![b'x'; 100]).unwrap();
+        bed.settle(&mut base);
+        bev.shutdown_write();
+        assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        bed.pass(&mut base, SECOND);
+        let (got, _) = peer.read();
+        assert_eq!(got.len(), 100, "and dispatch had nothing more to do");
+    });
+}

@@ -259,6 +259,26 @@ fn timeouts_and_deadlines_go_on_with_the_new_fd() {
     });
 }
 
+// The timer went with the old fd, and nothing but a nearer deadline set it again.
+#[test]
+fn a_deadline_that_is_all_a_stream_waits_for_goes_on_with_the_new_fd() {
+    each_backend(|bed| {
+        let mut base = bed.base();
+        let (stream, _old) = bed.stream(&base);
+        let seen = Recorder::patient_on(&stream);
+        stream.set_deadline(Some(base.elapsed() + Duration::from_millis(30)));
+        let new = replace(bed, &stream);
+        bed.run_until(&mut base, || {
+            if let Some(sim) = bed.sim() {
+                sim.advance(Duration::from_millis(1));
+            }
+            !seen.is_empty()
+        });
+        assert_eq!(seen.take(), ["deadline"]);
+        drop(new);
+    });
+}
+
 #[test]
 fn what_has_no_fd_of_its_own_gets_none() {
     each_backend(|bed| {

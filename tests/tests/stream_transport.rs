@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::Duration;
 
-use event_core::{Buffer, BufferEvent, Direction, EventBase, LoopEnd, LoopFlags, Transport, What};
+use event_core::{Buffer, BufferEvent, Direction, EventBase, Filter, LoopEnd, LoopFlags, Transport, What};
 use tests::streams::{Canary, Echo, Recorder, Seen};
 use tests::{Peer, each_backend};
 
@@ -249,6 +249,47 @@ fn a_transport_says_its_last_word_before_a_graceful_close_or_a_shutdown() {
             end(&stream);
             bed.settle(&mut base);
             assert_eq!(stream.pending_output(), 0, "the transport has it");
+            let (mut got, mut ended) = (Vec::new(), false);
+            let theirs = Peer::Unix(theirs);
+            bed.run_until(&mut base, || {
+                let (bytes, end) = theirs.read();
+                got.extend(bytes);
+                ended |= end;
+                ended
+            });
+            assert_eq!(got.len(), len + 8);
+            assert!(got.ends_with(b"good-bye"));
+            drop(theirs);
+            bed.run_until(&mut base, || stream.is_freed());
+            assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+        }
+    });
+}
+
+/// Passes everything on.
+struct Identity;
+
+impl Filter for Identity {}
+
+#[test]
+#[cfg_attr(miri, ignore = "real sockets")]
+fn a_transport_under_filters_says_its_last_word_too() {
+    each_backend(|bed| {
+        if bed.sim().is_some() {
+            return;
+        }
+        let ends: [fn(&BufferEvent); 2] = [BufferEvent::close_after_flush, BufferEvent::shutdown_write];
+        for (end, len) in ends.into_iter().flat_map(|end| [0, 3 << 20].map(|len| (end, len))) {
+            let mut base = bed.base();
+            let (stream, theirs) = courteous(&base);
+            let stream = BufferEvent::filter(&stream, Identity).unwrap();
+            let stream = BufferEvent::filter(&stream, Identity).unwrap();
+            stream.set_read_cb(|_| {});
+            stream.enable(Direction::READ).unwrap();
+            stream.write(vec![b'x'; len]).unwrap();
+            bed.settle(&mut base);
+            end(&stream);
+            bed.settle(&mut base);
             let (mut got, mut ended) = (Vec::new(), false);
             let theirs = Peer::Unix(theirs);
             bed.run_until(&mut base, || {

@@ -148,6 +148,8 @@ impl Inner {
             // Taken off the queue with the old fd.
             self.raise(due);
         }
+        // So was the timer.
+        self.rearm();
         (owned && old >= 0).then_some(old)
     }
 }

@@ -415,7 +415,8 @@ impl Connecting {
 
     fn time_is_up(&self) {
         let has_found = self.race.borrow().has_found();
-        let Failures { connect, .. } = self.failures.take();
+        // What is not told drops when all is done.
+        let Failures { connect, resolve: _untold } = self.failures.take();
         match connect {
             // Nobody else was being waited for.
             Some(error) if self.attempts.borrow().is_empty() => self.fail(ConnectPhase::Connect, error),
@@ -425,6 +426,9 @@ impl Connecting {
     }
 
     fn fail(&self, phase: ConnectPhase, error: io::Error) {
+        if self.is_over.get() {
+            return;
+        }
         let remains = self.end();
         if let Some(stream) = self.stream.upgrade() {
             let this = stream.rare_if(|rare| rare.connecting.take()).flatten();

@@ -31,10 +31,13 @@ impl Inner {
 
     /// Frees the stream, all of which is sent, once its transport has said its last word.
     fn close_flushed(self: &Rc<Self>) {
-        if self.has(State::TRANSPORT) && !self.has(State::WRITE_SHUT) {
+        if !self.has(State::WRITE_SHUT) && self.is_over_transport() {
             self.shutdown_now();
         }
-        if self.has(State::WRITE_SHUT) || !self.has(State::TRANSPORT) {
+        // A filter is not flushed while a transport below has its last word to say.
+        let is_over =
+            if self.has(State::TRANSPORT) { self.has(State::WRITE_SHUT) } else { self.is_flushed() };
+        if is_over {
             self.free();
         }
     }
@@ -89,6 +92,10 @@ impl Inner {
         }
         self.set(State::WRITE_SHUT, true);
         self.set(State::SHUTDOWN_AFTER_FLUSH, false);
+        if self.has(State::UNDER_FILTER) {
+            // That was what the one above may have waited for.
+            self.raise(Due::WRITE);
+        }
         if let Some(below) = self.below() {
             below.shutdown_write();
         } else if self.has(State::PAIR) {
@@ -160,9 +167,6 @@ impl Inner {
         }
         let fd = self.fd.replace(-1);
         let layer = self.rare_if(|rare| rare.layer.take()).flatten();
-        if let Some(layer) = &layer {
-            layer.free();
-        }
         let transport = self.rare_if(|rare| rare.transport.take()).flatten();
         let kept = self.rare_if(|rare| rare.kept.take()).flatten();
         let closures = (self.take_closures(), self.rare_if(|rare| rare.changes.take()));
@@ -172,6 +176,10 @@ impl Inner {
         let buffers = (self.take(Side::Input), self.take(Side::Output));
         if fd >= 0 && self.has(State::OWNS_FD) {
             self.handle.sys().close(fd);
+        }
+        // After all of this stream's is in hand: it drops also if a drop below panics.
+        if let Some(layer) = &layer {
+            layer.free();
         }
         drop((slot, transport, closures, callbacks, buffers, kept, ended, layer));
     }

@@ -571,7 +571,7 @@ impl Inner {
         }
         let held = self.wants_read()
             || self.has(State::CONNECTING | State::PINNED)
-            || self.wants_write() && (self.has_output() || self.ends_later());
+            || self.wants_write() && (self.has_output() || self.ends_later() || self.owes_output());
         if held != self.has(State::HELD) {
             self.set(State::HELD, held);
             self.handle.set_held(id, held);

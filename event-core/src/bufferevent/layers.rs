@@ -117,9 +117,20 @@ impl Inner {
         self.below().map_or(own, |below| own.max(below.last_progress()))
     }
 
-    /// Whether nothing waits in this layer or one below it.
+    /// Whether nothing waits in this layer or one below it, the last word of a transport included.
     pub(super) fn is_filtered_and_sent(&self) -> bool {
-        !self.has(State::FLUSHES) && self.below().is_none_or(|below| below.is_flushed())
+        !self.owes_output()
+            && self.below().is_none_or(|below| below.is_flushed() && !below.has(State::SHUTDOWN_AFTER_FLUSH))
+    }
+
+    /// Whether the filter is to give out more, with or without output.
+    pub(super) fn owes_output(&self) -> bool {
+        self.has(State::FLUSHES | State::STUCK_OUT)
+    }
+
+    /// Whether this stream, or the lowest below it, is over a transport, which has a last word.
+    pub(super) fn is_over_transport(&self) -> bool {
+        self.has(State::TRANSPORT) || self.below().is_some_and(|below| below.is_over_transport())
     }
 
     fn flush_out(&self) -> FlushMode {
@@ -138,8 +149,11 @@ impl Inner {
             self.with_layer(|layer| layer.flush_out = layer.flush_out.max(mode));
             self.set(State::FLUSHES, true);
             self.set(State::BLOCKED, false);
-            if self.may_write() && !self.has(State::IN_STEP) {
-                self.push_unflushed();
+            if !self.has(State::IN_STEP) {
+                if self.may_write() {
+                    self.push_unflushed();
+                }
+                self.update();
             }
         } else if self.has(State::PAIR) && mode == FlushMode::Finished {
             self.shutdown_write();
@@ -234,9 +248,9 @@ impl Inner {
 
     /// Takes what the stream below has read through the filter.
     fn fill_filtered(self: &Rc<Self>) -> Due {
+        let Some(below) = self.below().filter(|_| self.may_read()) else { return Due::empty() };
         let was_stuck = self.has(State::STUCK);
         self.set(State::STUCK, false);
-        let Some(below) = self.below().filter(|_| self.may_read()) else { return Due::empty() };
         // A reset is an end of another kind, and is told by itself.
         let has_ended = below.has(State::EOF) && !below.due.get().contains(Due::READ_ERROR);
         let asked = self.with_layer(|layer| std::mem::take(&mut layer.flush_in)).unwrap_or_default();

@@ -484,7 +484,7 @@ impl Inner {
     /// the kernel has just refused is not offered again.
     #[cold]
     fn attend(self: &Rc<Self>, sent: Due, due: &mut Due) {
-        if !sent.is_empty() || !self.has_output() || self.is_freed() {
+        if !sent.is_empty() || self.is_freed() || self.is_flushed() {
             return;
         }
         self.call_write();
@@ -554,7 +554,11 @@ impl Inner {
                 return;
             }
             self.call_event(events);
-            rest |= self.drain_out();
+            let sent = self.drain_out();
+            if !(self.has(State::UNATTENDED) && self.is_flushed()) {
+                rest |= sent;
+            }
+            self.set(State::UNATTENDED, false);
             if due.contains(Due::WRITE_TIMEOUT) && !self.has(State::WRITE_ENABLED) && self.is_closing() {
                 self.close_with_reset();
             }
@@ -587,7 +591,8 @@ impl Inner {
 
     /// Whether output that may be sent will be: on readiness, from the flush list, or when the other end of a pair asks.
     fn is_woken(&self) -> bool {
-        if self.has(State::WRITE_LIMITED) && self.has_output() && !self.is_woken_by_limit(Side::Output) {
+        let has_more = self.has_output() || self.owes_output();
+        if self.has(State::WRITE_LIMITED) && has_more && !self.is_woken_by_limit(Side::Output) {
             return false;
         }
         let waits = self.may_write() && self.has_output();

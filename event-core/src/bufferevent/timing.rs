@@ -60,8 +60,12 @@ impl Inner {
     /// there is any yet.
     fn has_to_write(&self) -> bool {
         let connecting = self.has(State::CONNECTING) && self.has(State::WRITE_ENABLED);
-        connecting
-            || self.may_write() && (self.unsent(usize::from(self.has_output())) > 0 || self.ends_later())
+        connecting || self.may_write() && !self.is_sent()
+    }
+
+    /// Whether nothing waits to be sent in this stream or below it.
+    fn is_sent(&self) -> bool {
+        !self.has_output() && !self.ends_later() && (!self.has(State::FILTER) || self.is_filtered_and_sent())
     }
 
     pub(super) fn true_deadline(&self) -> Time {

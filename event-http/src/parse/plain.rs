@@ -40,6 +40,7 @@ pub(crate) fn plain_head(
         return None;
     }
     head.headers.fields.clear();
+    let max_fields = limits.max_fields.unwrap_or(usize::MAX);
     let (mut host, mut hosts, mut is_special) = (Span::default(), 0, false);
     let mut at = line_end;
     let len = loop {
@@ -57,14 +58,14 @@ pub(crate) fn plain_head(
             Bearing::None => {}
             Bearing::Other => is_special = true,
         }
+        if head.headers.fields.len() >= max_fields {
+            return None;
+        }
         head.headers.fields.push(Field { name: Span { start: at, len: line.first }, value });
         at += line.end;
     };
     let is_within = |size: u32, max: Option<usize>| max.is_none_or(|max| size as usize <= max);
-    if !is_within(len, limits.max_head_bytes)
-        || !is_within(line_end, limits.max_request_line_bytes)
-        || limits.max_fields.is_some_and(|max| head.headers.fields.len() > max)
-    {
+    if !is_within(len, limits.max_head_bytes) || !is_within(line_end, limits.max_request_line_bytes) {
         return None;
     }
     head.headers.bytes.clear();
