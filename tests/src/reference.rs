@@ -392,7 +392,7 @@ fn is_authority(text: &str) -> bool {
     port_is_good
         && match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
             Some(inner) => inner.parse::<Ipv6Addr>().is_ok() || is_future(inner),
-            None => !host.is_empty() && is_name(host),
+            None => !host.is_empty() && !host.contains("%00") && is_name(host),
         }
 }
 

@@ -81,10 +81,12 @@ fn is_ip_future(inner: &[u8]) -> bool {
         && address.iter().all(|&byte| token::is_reg_name(byte) || byte == b':')
 }
 
+/// An encoded NUL is refused, as in a path: whoever takes a host for a C string would see another one.
 fn is_reg_name(mut name: &[u8]) -> bool {
     loop {
         name = match name {
             [] => return true,
+            [b'%', b'0', b'0', ..] => return false,
             [b'%', high, low, rest @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => rest,
             [byte, rest @ ..] if token::is_reg_name(*byte) => rest,
             _ => return false,
@@ -140,6 +142,8 @@ mod tests {
             "[1.2.3.4]",
             "a%2",
             "a%zz",
+            "a%00",
+            "%00.example.com:80",
             "a:80:80",
             "caf\u{e9}",
             "a\tb",
