@@ -1,6 +1,4 @@
-//! A slab whose keys go stale by themselves: an index and the generation it was handed out under.
-
-use slab::Slab;
+//! A table whose keys go stale by themselves: an index and the generation it was handed out under.
 
 /// Names one value for as long as it lives; afterwards it finds nothing, whatever took its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,14 +15,16 @@ pub(crate) trait Slotted: Default {
 
 /// Values under generation-checked keys.
 ///
-/// Generations are never reset, so a key stays stale whatever comes after. A slot whose generation cannot go up any
-/// more is retired: it keeps a default value and is not handed out again.
+/// Generations are never reset, so a key stays stale whatever comes after. What is vacant holds a default value of a
+/// generation that no key carries, so that one comparison tells all. A slot whose generation cannot go up any more is
+/// retired: it stays so, and is not handed out again.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
-    slab: Slab<T>,
+    values: Vec<T>,
     /// The generation of each vacant slot's next value.
     next: Vec<u32>,
-    retired: usize,
+    /// The vacant slots; the last is the next one to be filled.
+    vacant: Vec<u32>,
 }
 
 /// No key carries it.
@@ -32,32 +32,34 @@ const RETIRED: u32 = u32::MAX;
 
 impl<T: Slotted> Slots<T> {
     pub(crate) fn new() -> Slots<T> {
-        Slots { slab: Slab::new(), next: Vec::new(), retired: 0 }
+        Slots { values: Vec::new(), next: Vec::new(), vacant: Vec::new() }
     }
 
     /// Stores a value. `None` when the index space (2^32) is used up.
     pub(crate) fn insert(&mut self, mut value: T) -> Option<Key> {
-        let index = u32::try_from(self.slab.vacant_key()).ok()?;
-        if self.next.len() <= index as usize {
-            self.next.resize(index as usize + 1, 0);
+        if let Some(index) = self.vacant.pop() {
+            let generation = self.next[index as usize];
+            value.set_generation(generation);
+            self.values[index as usize] = value;
+            return Some(Key { index, generation });
         }
-        let generation = self.next[index as usize];
-        value.set_generation(generation);
-        self.slab.insert(value);
-        Some(Key { index, generation })
+        let index = u32::try_from(self.values.len()).ok()?;
+        value.set_generation(0);
+        self.values.push(value);
+        self.next.push(0);
+        Some(Key { index, generation: 0 })
     }
 
     /// Takes the value out; the key and its copies are stale from here on.
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
-        let value = self.get_mut(key)?;
-        if key.generation == RETIRED - 1 {
-            let value = std::mem::take(value);
-            self.slab[key.index as usize].set_generation(RETIRED);
-            self.retired += 1;
-            return Some(value);
+        let place = self.get_mut(key)?;
+        let value = std::mem::take(place);
+        place.set_generation(RETIRED);
+        if key.generation < RETIRED - 1 {
+            self.next[key.index as usize] = key.generation + 1;
+            self.vacant.push(key.index);
         }
-        self.next[key.index as usize] = key.generation + 1;
-        self.slab.try_remove(key.index as usize)
+        Some(value)
     }
 
     #[inline]
@@ -67,18 +69,24 @@ impl<T: Slotted> Slots<T> {
 
     #[inline]
     pub(crate) fn get(&self, key: Key) -> Option<&T> {
-        self.slab.get(key.index as usize).filter(|value| value.generation() == key.generation)
+        match self.values.get(key.index as usize) {
+            Some(value) if value.generation() == key.generation => Some(value),
+            _ => None,
+        }
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        self.slab.get_mut(key.index as usize).filter(|value| value.generation() == key.generation)
+        match self.values.get_mut(key.index as usize) {
+            Some(value) if value.generation() == key.generation => Some(value),
+            _ => None,
+        }
     }
 
     /// The value at a live index, with its key.
     #[inline]
     pub(crate) fn at_mut(&mut self, index: u32) -> Option<(Key, &mut T)> {
-        let value = self.slab.get_mut(index as usize)?;
+        let value = self.values.get_mut(index as usize)?;
         let generation = value.generation();
         (generation != RETIRED).then_some((Key { index, generation }, value))
     }
@@ -86,38 +94,36 @@ impl<T: Slotted> Slots<T> {
     /// The value at an index that a list of live ones names, with its key: no value that is retired is in a list.
     #[inline]
     pub(crate) fn linked_mut(&mut self, index: u32) -> Option<(Key, &mut T)> {
-        let value = self.slab.get_mut(index as usize)?;
+        let value = self.values.get_mut(index as usize)?;
         Some((Key { index, generation: value.generation() }, value))
     }
 
-    /// Where a value of this index lies if values stand side by side, or a place that means nothing: to be fetched, not
-    /// to be read. The first index is that of a live value.
+    /// Where the value of this index lies, or a place that means nothing: to be fetched, not to be read.
     #[inline]
     pub(crate) fn address(&self, index: u32) -> *const u8 {
-        let first = self.slab.get(0).map_or(std::ptr::null(), std::ptr::from_ref);
-        first.wrapping_add(index as usize).cast()
+        self.values.as_ptr().wrapping_add(index as usize).cast()
     }
 
     /// The value at a live index.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> Option<&T> {
-        self.slab.get(index as usize)
+        self.values.get(index as usize)
     }
 
     /// The key that a live index has now.
     pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
-        let generation = self.slab.get(index as usize)?.generation();
+        let generation = self.values.get(index as usize)?.generation();
         (generation != RETIRED).then_some(Key { index, generation })
     }
 
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.slab.len() - self.retired
+        (0..).zip(&self.values).filter_map(|(index, _)| self.key_at(index)).count()
     }
 
     /// Every live key, in index order.
     pub(crate) fn keys(&self) -> Vec<Key> {
-        self.slab.iter().filter_map(|(index, _)| self.key_at(u32::try_from(index).ok()?)).collect()
+        (0..).zip(&self.values).filter_map(|(index, _)| self.key_at(index)).collect()
     }
 }
 
@@ -158,7 +164,7 @@ mod tests {
     fn a_slot_whose_generation_would_wrap_is_retired() {
         let mut slots = Slots::new();
         let key = value(&mut slots, 7);
-        slots.slab[key.index as usize].1 = u32::MAX - 1;
+        slots.values[key.index as usize].1 = u32::MAX - 1;
         let last = slots.key_at(key.index).unwrap();
         assert_eq!(slots.remove(last).map(|v| v.0), Some(7));
         assert_eq!(slots.len(), 0);
