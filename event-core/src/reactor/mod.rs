@@ -121,7 +121,8 @@ pub(crate) struct Reactor {
     /// `NOBODY` between callbacks.
     running_event: Cell<EventId>,
     wait_hook: RefCell<Option<Rc<WaitHook>>>,
-    token_handler: RefCell<Option<Rc<TokenHandler>>>,
+    /// Taken out while it runs.
+    token_handler: Cell<Option<Box<TokenHandler>>>,
     flush_list: RefCell<std::collections::VecDeque<flush::Unflushed>>,
     extras: Extras,
     guests: RefCell<Vec<Rc<dyn Guest>>>,
@@ -188,7 +189,7 @@ impl LoopHandle {
             message_budget: Cell::new(0),
             running_event: Cell::new(EventId::NOBODY),
             wait_hook: RefCell::new(None),
-            token_handler: RefCell::new(None),
+            token_handler: Cell::new(None),
             flush_list: RefCell::default(),
             extras: Extras::default(),
             guests: RefCell::default(),
@@ -366,7 +367,7 @@ impl LoopHandle {
         if self.is_gone() {
             return;
         }
-        let old = self.reactor.token_handler.replace(Some(Rc::new(handler)));
+        let old = self.reactor.token_handler.replace(Some(Box::new(handler)));
         drop(old);
     }
 

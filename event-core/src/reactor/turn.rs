@@ -1,5 +1,6 @@
 //! One turn of the loop: hand over, wait, collect, run, flush.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use bitflags::bitflags;
@@ -8,7 +9,9 @@ use crate::clock::Time;
 use crate::error::Error;
 use crate::interest::{Ready, What};
 use crate::queue::Activation;
-use crate::reactor::{Callback, Core, EventId, Flags, Kind, Lent, LoopHandle, Slot, Uses, When};
+use crate::reactor::{
+    Callback, Core, EventId, Flags, Kind, Lent, LoopHandle, Slot, TokenHandler, Uses, When,
+};
 use crate::remote::MESSAGES_PER_TURN;
 use crate::slots::Key;
 use crate::sys::WAKE_TAG;
@@ -71,6 +74,29 @@ impl Drop for FreeOnPanic<'_> {
             self.handle.end(self.key);
         }
     }
+}
+
+/// Puts the handler of all tokens back, also when it has panicked: it is not that event's alone.
+struct OnLoan<'a> {
+    place: &'a Cell<Option<Box<TokenHandler>>>,
+    handler: Option<Box<TokenHandler>>,
+}
+
+impl Drop for OnLoan<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(newer) = self.place.replace(self.handler.take()) {
+            keep_newer(self.place, newer);
+        }
+    }
+}
+
+/// It was set while the other one ran, which goes.
+#[cold]
+#[inline(never)]
+fn keep_newer(place: &Cell<Option<Box<TokenHandler>>>, newer: Box<TokenHandler>) {
+    let older = place.replace(Some(newer));
+    drop(older);
 }
 
 impl LoopHandle {
@@ -413,10 +439,13 @@ impl LoopHandle {
         kind != Kind::Remote
     }
 
+    #[inline]
     pub(super) fn call_token(&self, id: EventId, token: usize, ready: Ready, deliveries: u16) {
-        let handler = self.reactor.token_handler.borrow().clone();
-        if let Some(handler) = handler {
-            self.note_progress();
+        let place = &self.reactor.token_handler;
+        let Some(handler) = place.take() else { return };
+        self.note_progress();
+        let on_loan = OnLoan { place, handler: Some(handler) };
+        if let Some(handler) = &on_loan.handler {
             handler(self, id, token, ready, deliveries.into());
         }
     }
