@@ -376,7 +376,7 @@ mod tests {
         sys.change(fd, 7, Interest::empty(), Interest::READ).unwrap();
         let mut out = Vec::new();
         sys.wait(&mut out, None).unwrap();
-        assert_eq!(out[0].tag, 7);
+        assert_eq!(out[0].tag(), 7);
     }
 
     #[test]
@@ -395,7 +395,7 @@ mod tests {
         sys.change(fd, 7, Interest::empty(), Interest::CLOSED).unwrap();
         let mut out = Vec::new();
         sys.wait(&mut out, None).unwrap();
-        assert_eq!(out[0].report, Report::CLOSED);
+        assert_eq!(out[0].report(), Report::CLOSED);
         assert_eq!(sim.elapsed(), Duration::from_secs(4));
     }
 

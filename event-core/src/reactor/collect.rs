@@ -31,8 +31,9 @@ impl Core {
     /// Queues the events that the kernel's reports are for.
     pub(super) fn collect_reports(&mut self, sys: &dyn Sys, reports: &[Reported]) {
         let mut queued = 0;
-        for &Reported { tag, report } in reports {
-            let Some(fd) = self.fds.resolve(tag) else { continue };
+        for reported in reports {
+            let report = reported.report();
+            let Some(fd) = self.fds.resolve(reported.tag()) else { continue };
             if report.contains(Report::INVALID) {
                 let mut lost = self.detach_all(fd);
                 self.lost.append(&mut lost);

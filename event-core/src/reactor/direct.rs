@@ -16,7 +16,7 @@ use crate::reactor::slot::BoxedCallback;
 use crate::reactor::turn::CALLBACKS_PER_FLUSH;
 use crate::reactor::{Callback, Core, EventId, Flags, Kind, Lent, LoopHandle, Source, Uses};
 use crate::slots::Key;
-use crate::sys::{Reported, Sys, WAKE_TAG};
+use crate::sys::{Sys, WAKE_TAG};
 
 /// What a report may say on the short way; these bits are the same in every set.
 const PLAIN: u8 = Interest::READ.bits() | Interest::WRITE.bits() | Interest::CLOSED.bits();
@@ -81,12 +81,11 @@ impl LoopHandle {
                 (std::mem::take(&mut core.reports), core.heap.first())
             };
             any = true;
-            reports.clear();
             let timeout = first.map(|deadline| deadline.since(self.clock()));
             reactor.waiting.set(true);
             let waited = reactor.sys.wait(&mut reports, timeout);
             reactor.waiting.set(false);
-            let is_woken = reports.first().is_some_and(|reported| reported.tag == WAKE_TAG);
+            let is_woken = reports.first().is_some_and(|reported| reported.tag() == WAKE_TAG);
             {
                 let core = &mut *reactor.core.borrow_mut();
                 core.reports = reports;
@@ -238,10 +237,11 @@ impl Core {
     /// fd, or one that is not persistent or has a timeout, or where a report was not asked for.
     #[inline]
     fn next_plain(&mut self) -> Next {
-        let Some(&Reported { tag, report }) = self.reports.get(self.reported) else {
+        let Some(reported) = self.reports.get(self.reported) else {
             return if self.fired < self.due.len() { Next::Due } else { Next::End };
         };
-        let Some(first) = self.fds.first_by_tag(tag) else {
+        let report = reported.report();
+        let Some(first) = self.fds.first_by_tag(reported.tag()) else {
             self.reported += 1;
             return Next::Stale;
         };

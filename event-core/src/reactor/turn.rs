@@ -243,7 +243,6 @@ impl LoopHandle {
             debug_assert!(!core.has_rest(), "a batch that ends early queues them, or the loop ends");
             (std::mem::take(&mut core.reports), core.heap.first())
         };
-        reports.clear();
         let hook = reactor.wait_hook.borrow().clone();
         reactor.waiting.set(true);
         let timeout = match &hook {
@@ -258,7 +257,7 @@ impl LoopHandle {
         let start = self.wait_starts();
         let waited = reactor.sys.wait(&mut reports, timeout);
         // The backend puts it first.
-        let is_woken = reports.first().is_some_and(|reported| reported.tag == WAKE_TAG);
+        let is_woken = reports.first().is_some_and(|reported| reported.tag() == WAKE_TAG);
         {
             // Kept where a panic in the hook cannot lose them.
             let core = &mut *reactor.core.borrow_mut();

@@ -1,6 +1,5 @@
 //! The epoll backend.
 
-use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -8,11 +7,11 @@ use std::time::Duration;
 
 use libc::{c_int, epoll_event};
 
-use crate::interest::{Features, Interest, Report};
+use crate::interest::{Features, Interest};
 
 use super::common::{Backend, millis_up};
 use super::os;
-use super::seam::{Reported, WAKE_TAG};
+use super::seam::{Reported, WAKE_TAG, wake_first};
 use super::wake::Waker;
 
 /// Events that a first wait can report.
@@ -25,8 +24,6 @@ const MOST_EVENTS: usize = 4096;
 pub(crate) struct Epoll {
     fd: OwnedFd,
     waker: Arc<Waker>,
-    /// Room for the next wait's events, all initialised; taken out during the wait.
-    events: Cell<Box<[epoll_event]>>,
 }
 
 impl Epoll {
@@ -39,6 +36,16 @@ impl Epoll {
         }
     }
 
+    /// At first, and after a wait that has left no room.
+    #[cold]
+    #[inline(never)]
+    fn wait_with_more(&self, out: &mut Vec<Reported>, timeout: Option<Duration>) -> io::Result<()> {
+        let room = (2 * out.capacity()).clamp(FIRST_EVENTS, MOST_EVENTS);
+        out.clear();
+        out.reserve_exact(room);
+        self.wait(out, timeout)
+    }
+
     fn watch_waker(&self) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_ADD, self.waker.fd(), WAKE_TAG, Interest::READ)
     }
@@ -49,7 +56,7 @@ impl Backend for Epoll {
     const FEATURES: Features = Features::EDGE.union(Features::O1).union(Features::EARLY_CLOSE);
 
     fn new(waker: &Arc<Waker>) -> io::Result<Epoll> {
-        let epoll = Epoll { fd: create()?, waker: Arc::clone(waker), events: Cell::default() };
+        let epoll = Epoll { fd: create()?, waker: Arc::clone(waker) };
         epoll.watch_waker()?;
         Ok(epoll)
     }
@@ -85,39 +92,26 @@ impl Backend for Epoll {
         }
     }
 
+    #[inline]
     fn wait(&self, out: &mut Vec<Reported>, timeout: Option<Duration>) -> io::Result<()> {
-        let mut events = self.events.take();
-        if events.is_empty() {
-            events = room_for(FIRST_EVENTS);
+        if out.len() == out.capacity() {
+            return self.wait_with_more(out, timeout);
         }
-        // At most `MOST_EVENTS`, so it fits.
-        let room = events.len() as c_int;
-        // SAFETY: epoll_wait(2) writes at most `room` events, which `events` holds and nobody else reaches.
-        let n =
-            unsafe { libc::epoll_wait(self.fd.as_raw_fd(), events.as_mut_ptr(), room, millis_up(timeout)) };
-        let Ok(n) = usize::try_from(n) else {
-            self.events.set(events);
-            return match io::Error::last_os_error() {
-                error if error.raw_os_error() == Some(libc::EINTR) => Ok(()),
-                error => Err(error),
-            };
+        // What `wait_with_more` has asked for, so it fits.
+        let room = out.capacity() as c_int;
+        // SAFETY: epoll_wait(2) writes at most `room` events, which `out` has space for: a `Reported` is one, and the
+        // vector is nobody else's.
+        let n = unsafe {
+            libc::epoll_wait(self.fd.as_raw_fd(), out.as_mut_ptr().cast(), room, millis_up(timeout))
         };
-        let before = out.len();
-        let mut wake = None;
-        out.extend(events[..n].iter().enumerate().map(|(at, event)| {
-            let reported = reported(event);
-            if reported.tag == WAKE_TAG {
-                found(&mut wake, at);
+        let Ok(count) = usize::try_from(n) else { return failed(out) };
+        // SAFETY: the kernel has written that many.
+        unsafe { out.set_len(count) };
+        for reported in out.iter() {
+            if reported.tag() == WAKE_TAG {
+                return woken(out);
             }
-            reported
-        }));
-        if let Some(at) = wake {
-            out.swap(before, before + at);
         }
-        if n == events.len() && n < MOST_EVENTS {
-            events = room_for(n * 2);
-        }
-        self.events.set(events);
         Ok(())
     }
 
@@ -131,9 +125,22 @@ impl Backend for Epoll {
     }
 }
 
+/// Out of the way of the loop that seldom comes here, as is the next.
 #[cold]
-fn room_for(count: usize) -> Box<[epoll_event]> {
-    vec![epoll_event { events: 0, u64: 0 }; count].into()
+#[inline(never)]
+fn woken(out: &mut [Reported]) -> io::Result<()> {
+    wake_first(out);
+    Ok(())
+}
+
+#[cold]
+#[inline(never)]
+fn failed(out: &mut Vec<Reported>) -> io::Result<()> {
+    out.clear();
+    match io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::EINTR) => Ok(()),
+        error => Err(error),
+    }
 }
 
 fn create() -> io::Result<OwnedFd> {
@@ -157,35 +164,4 @@ fn bits(interest: Interest) -> u32 {
     ];
     // The topmost bit is among them (EPOLLET), so the cast is of bits, not of a number.
     pairs.iter().filter(|(i, _)| interest.contains(*i)).fold(0, |bits, (_, bit)| bits | *bit as u32)
-}
-
-/// Out of the way of the loop that nearly never comes here.
-#[cold]
-fn found(wake: &mut Option<usize>, at: usize) {
-    *wake = Some(at);
-}
-
-#[inline]
-fn reported(event: &epoll_event) -> Reported {
-    if event.events == libc::EPOLLIN as u32 {
-        // Nearly always.
-        return Reported { tag: event.u64, report: Report::READ };
-    }
-    reported_any(event)
-}
-
-fn reported_any(event: &epoll_event) -> Reported {
-    let pairs = [
-        (Report::READ, libc::EPOLLIN),
-        (Report::WRITE, libc::EPOLLOUT),
-        (Report::CLOSED, libc::EPOLLRDHUP),
-        (Report::HUP, libc::EPOLLHUP),
-        (Report::ERR, libc::EPOLLERR),
-    ];
-    let events = event.events;
-    let mut report = Report::empty();
-    for (bit, mask) in pairs {
-        report.set(bit, events & mask as u32 != 0);
-    }
-    Reported { tag: event.u64, report }
 }

@@ -119,6 +119,7 @@ impl Sys for Faulty {
     }
 
     fn wait(&self, out: &mut Vec<Reported>, timeout: Option<Duration>) -> io::Result<()> {
+        out.clear();
         self.plan.check(Call::Wait)?;
         self.inner.wait(out, timeout)
     }

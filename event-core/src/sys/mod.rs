@@ -37,6 +37,7 @@ mod net;
 mod poll;
 #[cfg(any(test, not(target_os = "linux")))]
 mod posix;
+mod reported;
 mod seam;
 mod sig;
 mod sigpipe;

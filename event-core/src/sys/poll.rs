@@ -86,7 +86,7 @@ impl Backend for Poll {
     }
 
     fn wait(&self, out: &mut Vec<Reported>, timeout: Option<Duration>) -> io::Result<()> {
-        let before = out.len();
+        out.clear();
         let mut asked = self.table().begin();
         let answer = os::poll(&mut asked.fds, timeout);
         let mut table = self.table();
@@ -97,7 +97,7 @@ impl Backend for Poll {
             Err(error) => Err(error),
         };
         table.spare = asked;
-        wake_first(&mut out[before..]);
+        wake_first(out);
         result
     }
 
@@ -179,7 +179,7 @@ impl Table {
                 // Somebody closed our wake fd. Reported as a wake it would be one for ever.
                 return Err(io::Error::from_raw_os_error(libc::EBADF));
             }
-            out.push(Reported { tag, report });
+            out.push(Reported::new(tag, report));
         }
         Ok(())
     }

@@ -14,22 +14,17 @@ use std::{cell::Cell, net::Shutdown};
 
 pub(crate) use crate::address::Address;
 use crate::clock::Time;
-use crate::interest::{Features, Interest, Report};
+use crate::interest::{Features, Interest};
+
+pub(crate) use super::reported::Reported;
 
 /// The tag under which a backend reports that its waker was used or a signal arrived.
 pub(crate) const WAKE_TAG: u64 = u64::MAX;
 
-/// One fd's readiness, with the tag that `change` gave it last; may be out of date, which the reactor checks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reported {
-    pub(crate) tag: u64,
-    pub(crate) report: Report,
-}
-
-/// Puts the wake-up before the rest of what a wait has appended.
-pub(super) fn wake_first(appended: &mut [Reported]) {
-    if let Some(at) = appended.iter().position(|reported| reported.tag == WAKE_TAG) {
-        appended.swap(0, at);
+/// Puts the wake-up before the rest of what a wait has found.
+pub(super) fn wake_first(found: &mut [Reported]) {
+    if let Some(at) = found.iter().position(|reported| reported.tag() == WAKE_TAG) {
+        found.swap(0, at);
     }
 }
 
@@ -115,8 +110,10 @@ pub(crate) trait Sys {
     /// back. Removing what is already gone is `Ok`.
     fn change(&self, fd: RawFd, tag: u64, old: Interest, new: Interest) -> io::Result<()>;
 
-    /// Appends what is ready, each with one bit at least, and the wake-up, if there is one, before the rest; waiting at most `timeout` (`None`: without limit), rounded **up** to the backend's
-    /// resolution. An interrupted wait is `Ok` with nothing appended.
+    /// Replaces what is in `out` with what is ready, each with one bit at least, and the wake-up, if there is one, before
+    /// the rest; waiting at most `timeout` (`None`: without limit), rounded **up** to the backend's resolution. An
+    /// interrupted wait is `Ok` with nothing; a failed one leaves nothing either. To give the same vector again, as it
+    /// was left, is to give the room that has been found necessary.
     fn wait(&self, out: &mut Vec<Reported>, timeout: Option<Duration>) -> io::Result<()>;
 
     /// In the child of a fork: a kernel set and a wake fd of its own, under the same numbers. Interests are re-added

@@ -97,7 +97,7 @@ mod tests {
     fn wait(sys: &dyn Sys) -> Report {
         let mut out = Vec::new();
         sys.wait(&mut out, Some(Duration::ZERO)).unwrap();
-        out.iter().fold(Report::empty(), |all, reported| all | reported.report)
+        out.iter().fold(Report::empty(), |all, reported| all | reported.report())
     }
 
     #[test]

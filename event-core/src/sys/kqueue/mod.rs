@@ -143,16 +143,16 @@ impl<C: Calls + Default> Backend for Kqueue<C> {
     }
 
     fn wait(&self, out: &mut Vec<Reported>, timeout: Option<Duration>) -> io::Result<()> {
+        out.clear();
         let mut events = self.events.take();
         if events.is_empty() {
             events.resize(FIRST_EVENTS, C::EMPTY);
         }
         let result = match self.calls.kevent(self.queue.get(), &[], &mut events, timespec(timeout)) {
             Ok(n) => {
-                let before = out.len();
                 let mut merge = self.merge.take();
                 merge.append(events[..n].iter().filter_map(C::unpack), out);
-                wake_first(&mut out[before..]);
+                wake_first(out);
                 self.merge.set(merge);
                 if n == events.len() && n < MOST_EVENTS {
                     events.resize(n * 2, C::EMPTY);
@@ -437,11 +437,10 @@ mod tests {
             let room = (32 << round).min(MOST_EVENTS);
             expected_room.push((room, Some(1_500_000_000)));
             model.borrow_mut().batches.push_back(Ok((0..room as RawFd).map(event).collect()));
-            let mut out = vec![Reported { tag: 1, report: Report::HUP }];
+            let mut out = vec![Reported::new(1, Report::HUP)];
             kqueue.wait(&mut out, Some(Duration::from_millis(1500))).unwrap();
-            assert_eq!(out.len(), 1 + room);
-            assert_eq!(out[0], Reported { tag: 1, report: Report::HUP });
-            assert_eq!(out[room], Reported { tag: 9 + room as u64, report: Report::READ });
+            assert_eq!(out.len(), room, "what was there is replaced");
+            assert_eq!(out[room - 1], Reported::new(9 + room as u64, Report::READ));
         }
         assert_eq!(model.borrow().waits, expected_room);
         kqueue.wait(&mut Vec::new(), None).unwrap();
@@ -458,7 +457,7 @@ mod tests {
         let mut out = Vec::new();
         kqueue.wait(&mut out, Some(Duration::ZERO)).unwrap();
         let both = Report::READ | Report::WRITE | Report::CLOSED | Report::HUP;
-        assert_eq!(out, [Reported { tag: 7, report: both }, Reported { tag: 8, report: Report::READ }]);
+        assert_eq!(out, [Reported::new(7, both), Reported::new(8, Report::READ)]);
     }
 
     #[test]

@@ -134,15 +134,16 @@ impl Merge {
             let tag = kevent.tag;
             // A place from an earlier batch is before the start, behind the end, or somebody else's.
             match out.get_mut(start..).and_then(|batch| batch.get_mut(place.at as usize)) {
-                Some(other) if other.tag == tag => {
-                    other.report |= report;
+                Some(other) if other.tag() == tag => {
+                    let mut both = other.report() | report;
                     // Each direction alone may have been shut by ourselves; both are a hang-up.
-                    other.report.set(Report::HUP, ended && place.ended);
+                    both.set(Report::HUP, ended && place.ended);
+                    *other = Reported::new(tag, both);
                 }
                 _ => {
                     // A batch has a few thousand, so it fits.
                     *place = Place { at: (out.len() - start) as u32, ended };
-                    out.push(Reported { tag, report });
+                    out.push(Reported::new(tag, report));
                 }
             }
         }
@@ -343,7 +344,7 @@ mod tests {
     fn merged(batch: &[Kevent]) -> Vec<(u64, Report)> {
         let mut out = Vec::new();
         Merge::default().append(batch.iter().copied(), &mut out);
-        out.into_iter().map(|Reported { tag, report }| (tag, report)).collect()
+        out.into_iter().map(|reported| (reported.tag(), reported.report())).collect()
     }
 
     #[test]
@@ -417,7 +418,7 @@ mod tests {
     #[test]
     fn a_batch_is_not_merged_into_an_earlier_one() {
         let mut merge = Merge::default();
-        let mut out = vec![Reported { tag: 103, report: Report::WRITE }];
+        let mut out = vec![Reported::new(103, Report::WRITE)];
         for batch in 1..4 {
             merge.append(
                 [kevent(7, Filter::Read, 0, 0), kevent(3, Filter::Read, EV_EOF, 0)].into_iter(),
@@ -426,9 +427,9 @@ mod tests {
             assert_eq!(out.len(), 1 + 2 * batch);
             // Alone in its batch, at the place where the other was.
             merge.append([kevent(3, Filter::Write, EV_EOF, 0)].into_iter(), &mut out);
-            assert_eq!(out.pop(), Some(Reported { tag: 103, report: Report::WRITE }));
+            assert_eq!(out.pop(), Some(Reported::new(103, Report::WRITE)));
         }
-        assert_eq!(out[0].report, Report::WRITE);
-        assert!(out[1..].iter().all(|reported| !reported.report.intersects(Report::WRITE | Report::HUP)));
+        assert_eq!(out[0].report(), Report::WRITE);
+        assert!(out[1..].iter().all(|reported| !reported.report().intersects(Report::WRITE | Report::HUP)));
     }
 }

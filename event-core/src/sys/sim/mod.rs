@@ -118,6 +118,7 @@ impl Sys for Sim {
 
     /// Also runs the actions that fall due, with nothing borrowed.
     fn wait(&self, out: &mut Vec<Reported>, timeout: Option<Duration>) -> io::Result<()> {
+        out.clear();
         self.world.wait(self.set, &self.waker, out, timeout);
         Ok(())
     }

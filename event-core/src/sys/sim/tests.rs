@@ -53,7 +53,7 @@ impl Stage {
     fn wait(&self, timeout: Option<Duration>) -> Vec<(u64, Report)> {
         let mut out = Vec::new();
         self.sys.wait(&mut out, timeout).unwrap();
-        out.iter().map(|reported| (reported.tag, reported.report)).collect()
+        out.iter().map(|reported| (reported.tag(), reported.report())).collect()
     }
 
     /// What a poll says of `fd` now, asked on a loop of its own.
@@ -62,7 +62,7 @@ impl Stage {
         sys.change(fd, 0, Interest::empty(), ALL).unwrap();
         let mut out = Vec::new();
         sys.wait(&mut out, NOW).unwrap();
-        out.first().map_or(Report::empty(), |reported| reported.report)
+        out.first().map_or(Report::empty(), |reported| reported.report())
     }
 
     fn recv(&self, fd: RawFd) -> io::Result<Vec<u8>> {

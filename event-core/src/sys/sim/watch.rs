@@ -94,7 +94,7 @@ impl WatchSet {
             if report.is_empty() {
                 return false;
             }
-            out.push(Reported { tag: watch.tag, report });
+            out.push(Reported::new(watch.tag, report));
             !watch.interest.contains(Interest::EDGE)
         });
     }
@@ -120,7 +120,7 @@ mod tests {
         set.change(3, 30, 1, Interest::empty(), Interest::READ).unwrap();
         set.change(4, 40, 2, Interest::empty(), Interest::READ | Interest::EDGE).unwrap();
         assert_eq!(collect(&mut set, Report::READ).len(), 2);
-        assert_eq!(collect(&mut set, Report::READ), [Reported { tag: 1, report: Report::READ }]);
+        assert_eq!(collect(&mut set, Report::READ), [Reported::new(1, Report::READ)]);
         set.touch(40);
         assert_eq!(collect(&mut set, Report::READ).len(), 2);
         assert_eq!(collect(&mut set, Report::empty()), []);
@@ -132,7 +132,7 @@ mod tests {
         let mut set = WatchSet::default();
         set.change(3, 30, 1, Interest::empty(), Interest::WRITE | Interest::EDGE).unwrap();
         let all = Report::all() - Report::INVALID;
-        assert_eq!(collect(&mut set, all)[0].report, Report::WRITE | Report::HUP | Report::ERR);
+        assert_eq!(collect(&mut set, all)[0].report(), Report::WRITE | Report::HUP | Report::ERR);
     }
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
             "another file"
         );
         assert_eq!(code(set.change(3, 30, 9, Interest::READ, Interest::READ)), None);
-        assert_eq!(collect(&mut set, Report::READ)[0].tag, 9);
+        assert_eq!(collect(&mut set, Report::READ)[0].tag(), 9);
         assert_eq!(code(set.change(3, 30, 1, Interest::READ, Interest::empty())), None);
         assert_eq!(code(set.change(3, 30, 1, Interest::READ, Interest::empty())), None, "gone is gone");
         assert_eq!(collect(&mut set, Report::READ), []);

@@ -295,7 +295,7 @@ impl State {
     fn collect(&mut self, set: SetId, woken: bool, out: &mut Vec<Reported>) -> bool {
         let first = out.len();
         if woken {
-            out.push(Reported { tag: WAKE_TAG, report: Report::READ });
+            out.push(Reported::new(WAKE_TAG, Report::READ));
         }
         let ready = out.len();
         let objects = &self.objects;

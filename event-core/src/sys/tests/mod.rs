@@ -53,7 +53,7 @@ fn is_poll(sys: &dyn Sys) -> bool {
 fn wait(sys: &dyn Sys, timeout: Duration) -> Vec<(u64, Report)> {
     let mut out: Vec<Reported> = Vec::new();
     sys.wait(&mut out, Some(timeout)).unwrap();
-    let mut out: Vec<_> = out.into_iter().map(|r| (r.tag, r.report)).collect();
+    let mut out: Vec<_> = out.into_iter().map(|r| (r.tag(), r.report())).collect();
     out.sort_by_key(|&(tag, _)| tag);
     out
 }
