@@ -26,6 +26,12 @@ impl Queues {
         Queues { queues: vec![VecDeque::new()], len: 0, next_seq: 1 }
     }
 
+    /// Activations in all queues together, those that were taken back included.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     pub(crate) fn priorities(&self) -> usize {
         self.queues.len()
     }

@@ -39,6 +39,8 @@ bitflags! {
         const HOOK = 0x200;
         /// The flush list is not empty.
         const UNFLUSHED = 0x400;
+        /// There are several priorities.
+        const PRIORITIES = 0x800;
     }
 }
 
@@ -47,11 +49,15 @@ impl Uses {
     pub(super) const LONG_WAY: Uses =
         Uses::CHECK.union(Uses::CONTINUE).union(Uses::LIMIT).union(Uses::MARKS).union(Uses::MEASURE);
 
+    /// What the short way has to look at after a callback.
+    pub(super) const PAUSE: Uses = Uses::LONG_WAY.union(Uses::STOP).union(Uses::UNFLUSHED);
+
     /// What ends the turns of the short way.
     pub(super) const LONG_TURN: Uses = Uses::LONG_WAY
         .union(Uses::EXIT)
         .union(Uses::HOOK)
         .union(Uses::PREPARE)
+        .union(Uses::PRIORITIES)
         .union(Uses::STOP)
         .union(Uses::UNFLUSHED);
 }

@@ -85,6 +85,8 @@ pub(crate) struct Core {
     reports: Vec<Reported>,
     /// How many of the reports were dealt with; the others wait for the short way (`direct`).
     reported: usize,
+    /// Memory for the next turn's reports, while turns are short.
+    spare_reports: Vec<Reported>,
     /// Events whose fd turned out to be gone, for the loop to end.
     lost: Vec<Key>,
     /// How many events there have been at most.
@@ -165,6 +167,7 @@ impl LoopHandle {
             due_at: now,
             reports: Vec::new(),
             reported: 0,
+            spare_reports: Vec::new(),
             lost: Vec::new(),
             marks: Marks::default(),
         };
@@ -275,6 +278,7 @@ impl LoopHandle {
             return Err(Error::Invalid("priorities cannot change while events are active"));
         }
         core.queues.set_priorities(count);
+        self.reactor.extras.set(Uses::PRIORITIES, count > 1);
         Ok(())
     }
 

@@ -176,6 +176,13 @@ impl Slot {
         self.source >= 0 && (self.kind == Kind::Signal || !self.what.interest().is_empty())
     }
 
+    /// Whether a report for its fd may go the short way: it is the only event there, and nothing but the report is to be
+    /// dealt with when it runs.
+    pub(crate) fn is_plain(&self) -> bool {
+        let is_simple = self.what.contains(What::PERSIST) && self.interval.is_none();
+        self.next == NONE && (is_simple || matches!(self.callback, Callback::Source(_)))
+    }
+
     /// The part of `what` that is watched now.
     pub(crate) fn wanted(&self) -> crate::interest::Interest {
         if self.flags.contains(Flags::ADDED) && self.kind == Kind::Fd {

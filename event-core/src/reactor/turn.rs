@@ -358,8 +358,7 @@ impl LoopHandle {
     pub(super) fn batch(&self, lent: &mut Lent) {
         self.begin_batch();
         let is_direct = self.reactor.core.borrow().has_rest() && !self.is_stopped();
-        let (callbacks, is_over) = if is_direct { self.run_direct(lent) } else { (0, false) };
-        self.batch_queued(lent, callbacks, is_over);
+        if is_direct { self.run_direct(lent) } else { self.batch_queued(lent, 0, false) }
     }
 
     /// The batch after so many callbacks on the short way.

@@ -59,6 +59,12 @@ impl Reported {
     pub(crate) fn report(&self) -> Report {
         bits::report(self.0.events)
     }
+
+    /// Whether it is READ and nothing else, as nearly always.
+    #[inline]
+    pub(crate) fn is_read(&self) -> bool {
+        self.0.events == libc::EPOLLIN as u32
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -84,6 +90,11 @@ impl Reported {
     pub(crate) fn report(&self) -> Report {
         self.0.report
     }
+
+    #[inline]
+    pub(crate) fn is_read(&self) -> bool {
+        self.0.report == Report::READ
+    }
 }
 
 impl PartialEq for Reported {
@@ -108,6 +119,7 @@ mod tests {
             let report = Report::from_bits_truncate(bits);
             let reported = Reported::new(u64::from(bits) << 40 | 7, report);
             assert_eq!((reported.tag(), reported.report()), (u64::from(bits) << 40 | 7, report));
+            assert_eq!(reported.is_read(), report == Report::READ);
         }
     }
 }
