@@ -12,6 +12,9 @@ pub(crate) const NONE: u32 = u32::MAX;
 pub(crate) struct FdEntry {
     /// The slot index of the event registered last; the others follow through the slots' `next`.
     pub(crate) first: u32,
+    /// The same if it has been found plain: alone, reading, and persistent without a timeout unless it is a stream or
+    /// a listener; else `NONE`. Whoever changes any of that forgets it.
+    plain: u32,
     /// Goes up whenever the kernel forgets the fd, so that a report from before is told apart.
     generation: u32,
     /// What the kernel watches now. May be more than anybody wants: an unwanted report narrows it.
@@ -27,22 +30,28 @@ pub(crate) struct FdMap {
 }
 
 impl FdMap {
-    /// The entry of `fd`, made if it is new. `fd` is not negative.
+    /// The entry of `fd`, made if it is new, to be changed. `fd` is not negative.
     pub(crate) fn entry(&mut self, fd: RawFd) -> &mut FdEntry {
         let index = fd as usize;
         if self.entries.len() <= index {
-            let fresh = FdEntry { first: NONE, generation: 0, kernel: Interest::empty(), dirty: false };
+            let fresh =
+                FdEntry { first: NONE, plain: NONE, generation: 0, kernel: Interest::empty(), dirty: false };
             self.entries.resize(index + 1, fresh);
         }
-        &mut self.entries[index]
+        let entry = &mut self.entries[index];
+        entry.plain = NONE;
+        entry
     }
 
     pub(crate) fn get(&self, fd: RawFd) -> Option<&FdEntry> {
         self.entries.get(usize::try_from(fd).ok()?)
     }
 
+    /// The entry of `fd`, to be changed.
     pub(crate) fn get_mut(&mut self, fd: RawFd) -> Option<&mut FdEntry> {
-        self.entries.get_mut(usize::try_from(fd).ok()?)
+        let entry = self.entries.get_mut(usize::try_from(fd).ok()?)?;
+        entry.plain = NONE;
+        Some(entry)
     }
 
     /// The tag under which the kernel is to report `fd`, known or not.
@@ -64,6 +73,26 @@ impl FdMap {
         // Past the table's end where no fd goes.
         let entry = self.entries.get((tag & u64::from(u32::MAX)) as usize)?;
         (u64::from(entry.generation) == tag >> 32).then_some(entry.first)
+    }
+
+    /// The event of the fd that a reported tag speaks of, `NONE` if it is not known to be plain.
+    #[inline]
+    pub(crate) fn plain_by_tag(&self, tag: u64) -> Option<u32> {
+        let entry = self.entries.get((tag & u64::from(u32::MAX)) as usize)?;
+        (u64::from(entry.generation) == tag >> 32).then_some(entry.plain)
+    }
+
+    /// The event of this fd, of which there is one, has been found plain.
+    pub(crate) fn set_plain(&mut self, tag: u64) {
+        if let Some(entry) = self.entries.get_mut((tag & u64::from(u32::MAX)) as usize) {
+            entry.plain = entry.first;
+        }
+    }
+
+    /// Whether the event of this fd is plain may have changed.
+    #[inline]
+    pub(crate) fn forget_plain(&mut self, fd: RawFd) {
+        let _forgets_it = self.get_mut(fd);
     }
 
     /// Every fd the kernel watches or an event names.

@@ -321,13 +321,11 @@ impl Core {
         if !reported.is_read() {
             return Next::Other;
         }
-        let Some(first) = self.fds.first_by_tag(reported.tag()) else { return Next::Other };
-        let Some((key, slot)) = self.slots.linked_mut(first) else { return Next::Other };
-        if !slot.is_plain() || !slot.what.contains(What::READ) {
-            return Next::Other;
-        }
+        let Some(plain) = self.fds.plain_by_tag(reported.tag()) else { return Next::Other };
+        let Some((key, slot)) = self.slots.linked_mut(plain) else { return Next::Other };
         debug_assert!(self.queues.is_empty(), "whatever is queued comes behind the rest");
         debug_assert!(slot.flags.contains(Flags::ADDED) && slot.kind == Kind::Fd);
+        debug_assert!(slot.is_plain() && slot.what.contains(What::READ));
         if let Callback::Source(source) = &slot.callback {
             self.reported += 1;
             return Next::Source(key, source.clone());
@@ -361,6 +359,9 @@ impl Core {
         let asked = slot.what.bits() & PLAIN;
         if report.bits() & !asked != 0 || !slot.is_plain() {
             return Other::End;
+        }
+        if reported.is_read() {
+            self.fds.set_plain(reported.tag());
         }
         let ready = Ready::from_bits_retain(report.bits());
         self.reported += 1;

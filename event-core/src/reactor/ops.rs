@@ -80,6 +80,7 @@ impl LoopHandle {
                 arm(&mut core.heap, now, timeout);
                 if let Some(slot) = core.slots.get_mut(id.0) {
                     slot.interval = Some(Interval::new(timeout));
+                    core.fds.forget_plain(slot.source);
                     if slot.active == Ready::TIMEOUT && slot.flags.contains(Flags::QUEUED) {
                         slot.active = Ready::empty();
                         slot.flags.remove(Flags::QUEUED);
@@ -425,6 +426,7 @@ impl LoopHandle {
         let Some(slot) = core.slots.get_mut(id.0) else { return };
         slot.what = what;
         let fd = slot.source;
+        core.fds.forget_plain(fd);
         core.mark_if_short(fd);
         drop(core);
         let _ = self.touched();
