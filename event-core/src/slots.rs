@@ -21,10 +21,8 @@ pub(crate) trait Slotted: Default {
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     values: Vec<T>,
-    /// The generation of each vacant slot's next value.
-    next: Vec<u32>,
-    /// The vacant slots; the last is the next one to be filled.
-    vacant: Vec<u32>,
+    /// The keys of the vacant slots' next values; the last is the next one to be filled.
+    vacant: Vec<Key>,
 }
 
 /// No key carries it.
@@ -32,21 +30,19 @@ const RETIRED: u32 = u32::MAX;
 
 impl<T: Slotted> Slots<T> {
     pub(crate) fn new() -> Slots<T> {
-        Slots { values: Vec::new(), next: Vec::new(), vacant: Vec::new() }
+        Slots { values: Vec::new(), vacant: Vec::new() }
     }
 
     /// Stores a value. `None` when the index space (2^32) is used up.
     pub(crate) fn insert(&mut self, mut value: T) -> Option<Key> {
-        if let Some(index) = self.vacant.pop() {
-            let generation = self.next[index as usize];
-            value.set_generation(generation);
-            self.values[index as usize] = value;
-            return Some(Key { index, generation });
+        if let Some(key) = self.vacant.pop() {
+            value.set_generation(key.generation);
+            self.values[key.index as usize] = value;
+            return Some(key);
         }
         let index = u32::try_from(self.values.len()).ok()?;
         value.set_generation(0);
         self.values.push(value);
-        self.next.push(0);
         Some(Key { index, generation: 0 })
     }
 
@@ -56,8 +52,7 @@ impl<T: Slotted> Slots<T> {
         let value = std::mem::take(place);
         place.set_generation(RETIRED);
         if key.generation < RETIRED - 1 {
-            self.next[key.index as usize] = key.generation + 1;
-            self.vacant.push(key.index);
+            self.vacant.push(Key { generation: key.generation + 1, ..key });
         }
         Some(value)
     }
