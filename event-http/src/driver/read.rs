@@ -346,3 +346,42 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use event_core::LoopFlags;
+    use event_core::testing::Sim;
+
+    use super::*;
+    use crate::server::Server;
+
+    #[test]
+    fn clients_of_every_kind_of_address_are_served_the_short_way() {
+        for address in ["127.0.0.1:80", "[::1]:80"] {
+            let sim = Sim::new(1);
+            let mut base = sim.event_base().unwrap();
+            let http = Server::new(&base).unwrap();
+            let seen = Rc::new(RefCell::new(None));
+            let keep = seen.clone();
+            http.set_gencb(move |req| {
+                let connection = req.connection().clone();
+                assert_eq!(req.peer(), connection.bev.peer_address().unwrap());
+                keep.replace(Some(connection));
+                req.send_reply(200, "OK", "body")
+            });
+            let bound = http.bind(address).unwrap();
+            let client = sim.connect(&bound.local_address().unwrap()).unwrap();
+            client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            base.run(LoopFlags::NONBLOCK).unwrap();
+            base.run(LoopFlags::NONBLOCK).unwrap();
+            let connection = seen.take().unwrap();
+            let mut input = Buffer::from("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            let mut served = 0;
+            assert_eq!(connection.serve_plain(&mut input, &mut served), Served::All, "{address}");
+            assert_eq!((served, input.len()), (1, 0));
+            assert!(connection.rests(), "{address}");
+        }
+    }
+}
