@@ -5,7 +5,7 @@ use std::rc::Rc;
 use event_core::{Buffer, BufferGuard, Direction};
 
 use super::{Connection, Incoming, Stage, Taker};
-use crate::conn::{Rules, Seq, Step};
+use crate::conn::{Rules, Seq, Step, Whole};
 use crate::encode::{self, ErrorReply};
 use crate::error::Error;
 use crate::head::RequestHead;
@@ -66,15 +66,15 @@ impl Connection {
         self.paused.get() || self.yields.get()
     }
 
-    /// Serves requests the short way: those that lie here whole, are plain, have no body, and are nobody's but their
-    /// handler's. Nothing is begun that is not ended here.
+    /// Serves requests the short way: those that lie here whole, are plain, and are nobody's but their handler's. Nothing
+    /// is begun that is not ended here.
     fn serve_plain(self: &Rc<Self>, input: &mut Buffer, served: &mut usize) -> Served {
         while self.stage.get() == Stage::Open && !self.bev.is_freed() {
             if self.has_extra() || self.server.asks_first() || self.server.is_early() {
                 return Served::Some;
             }
             let Some((seq, head)) = self.next_whole(input) else { return Served::Some };
-            self.server.serve(Request::bodiless(self.clone(), seq, head));
+            self.server.serve(Request::plain(self.clone(), seq, head));
             *served += 1;
             if self.is_visit_over(seq, *served, input) {
                 return Served::Enough;
@@ -239,19 +239,22 @@ impl Connection {
         true
     }
 
-    /// A request that lies here whole, is plain and has no body, if there is room for its answer.
+    /// A request that lies here whole and is plain, if there is room for its answer.
     #[inline]
     fn next_whole(&self, input: &mut Buffer) -> Option<(Seq, Box<RequestHead>)> {
         let pending = self.bev.pending_output();
         let now = self.server.handle.elapsed_nanos();
-        let (len, seq, head) = self.server.with_rules(|rules| {
+        let Whole { seq, mut head, body } = self.server.with_rules(|rules| {
             if pending > rules.limits.room {
                 return None;
             }
             let mut heads = self.server.heads.borrow_mut();
             self.core.borrow_mut().next_whole(input.contiguous(), now, rules, &mut heads)
         })?;
-        input.drain(len);
+        input.drain(head.headers.bytes.len());
+        if body > 0 {
+            input.remove_buffer(&mut head.body, body);
+        }
         self.asked.set(false);
         Some((seq, head))
     }

@@ -74,9 +74,9 @@ impl Request {
         Request { connection, seq, head: Some(head), rare, answered: false }
     }
 
-    /// A request that is whole without a body.
+    /// A request that is whole, its body with its head.
     #[inline]
-    pub(crate) fn bodiless(connection: Rc<Connection>, seq: Seq, head: Box<RequestHead>) -> Request {
+    pub(crate) fn plain(connection: Rc<Connection>, seq: Seq, head: Box<RequestHead>) -> Request {
         connection.lend();
         Request { connection, seq, head: Some(head), rare: None, answered: false }
     }
