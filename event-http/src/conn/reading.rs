@@ -25,7 +25,7 @@ fn take_plain(input: &[u8], limits: &Limits, head: &mut RequestHead, pool: &mut 
         head.known = Known::NOTHING;
     } else if parse::is_again(input, limits, head) {
         pool.compared(true);
-        debug_assert!(is_known_right(input, limits, head));
+        debug_assert!(is_known_right(input, limits, head, pool));
         return true;
     }
     take_new(input, limits, head, pool, compares)
@@ -45,7 +45,7 @@ fn take_new(
     }
     let meaning = match plain {
         Plain::Again => {
-            debug_assert!(is_known_right(input, limits, head));
+            debug_assert!(is_known_right(input, limits, head, pool));
             return true;
         }
         Plain::Host(host) => framing::understand_plain(head, host),
@@ -69,14 +69,18 @@ fn plain_line(head: &RequestHead) -> u32 {
 }
 
 /// Whether what is known of a head is what is found out about it anew.
-fn is_known_right(input: &[u8], limits: &Limits, head: &RequestHead) -> bool {
-    let mut fresh = RequestHead::empty();
-    take_new(input, limits, &mut fresh, &mut HeadPool::default(), false)
+fn is_known_right(input: &[u8], limits: &Limits, head: &RequestHead, pool: &mut HeadPool) -> bool {
+    // Of the pool, so that a debug build allocates no more than another.
+    let mut fresh = pool.take();
+    fresh.known = Known::NOTHING;
+    let is_right = take_new(input, limits, &mut fresh, pool, false)
         && fresh.known == head.known
         && (&fresh.method, fresh.version, fresh.target) == (&head.method, head.version, head.target)
         && (fresh.path, fresh.query, fresh.host) == (head.path, head.query, head.host)
         && fresh.headers.bytes == head.headers.bytes
-        && fresh.headers.fields == head.headers.fields
+        && fresh.headers.fields == head.headers.fields;
+    pool.give(fresh);
+    is_right
 }
 
 impl<B: Default> Conn<B> {
@@ -117,7 +121,10 @@ impl<B: Default> Conn<B> {
         self.ahead += body;
         self.close = close || limits.max_requests.is_some_and(|max| self.queue.opened() + 1 >= max);
         (self.expect, self.upgrade, self.blank) = (false, false, false);
-        self.reading = if self.close { Reading::Closed } else { Reading::Head(Scan::default()) };
+        debug_assert_eq!(self.reading, Reading::Head(Scan::default()), "nothing of a head was looked at");
+        if self.close {
+            self.reading = Reading::Closed;
+        }
         let to = ReplyTo { asked: Asked::from(&head.method), version: head.version, close: self.close };
         let seq = self.queue.open(to);
         Some(Whole { seq, body: body as usize, head })

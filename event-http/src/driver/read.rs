@@ -221,7 +221,7 @@ impl Connection {
     /// A request was handed to the program; says whether the others get their turn now.
     #[inline]
     fn is_visit_over(&self, seq: Seq, served: usize, input: &Buffer) -> bool {
-        if self.server.with_limits(|limits| limits.handler_timeout.is_some()) {
+        if self.server.times_handlers() {
             self.note_handed(seq);
         }
         served >= REQUESTS_PER_VISIT && self.leave_rest(input)

@@ -87,6 +87,8 @@ pub(crate) struct Inner {
     /// The same if by these rules an answer has to be read before an idle connection closes; else what no connection
     /// has.
     near_age: Cell<u16>,
+    /// Whether there is a deadline for handlers.
+    times_handlers: Cell<bool>,
     date: RefCell<DateCache>,
     /// What the last plain answer had; it is the next one's, too, as a rule.
     plain_heads: RefCell<PlainHeads>,
@@ -125,6 +127,7 @@ impl Server {
             rules: RefCell::default(),
             rules_age: Cell::new(0),
             near_age: Cell::new(NO_AGE),
+            times_handlers: Cell::new(false),
             date: RefCell::new(DateCache::new()),
             plain_heads: RefCell::default(),
             content_type: RefCell::new(None),
@@ -302,8 +305,15 @@ impl Inner {
         let counts = age < UNCOUNTED && rules.limits.answer_is_first();
         self.rules_age.set(age.min(UNCOUNTED));
         self.near_age.set(if counts { age } else { NO_AGE });
+        self.times_handlers.set(rules.limits.handler_timeout.is_some());
         let old = self.rules.replace(Rc::new(rules));
         drop(old);
+    }
+
+    /// Whether handlers have a limited time, by the rules of now.
+    #[inline]
+    pub(crate) fn times_handlers(&self) -> bool {
+        self.times_handlers.get()
     }
 
     #[inline]
