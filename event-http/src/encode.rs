@@ -197,10 +197,10 @@ pub(crate) struct PlainHeads {
 }
 
 impl PlainHeads {
-    /// Whether an answer may be plain at all: it has a body and the fields of the server only, and ends nothing.
+    /// Whether an answer may be plain at all: it has a body and the fields of the server only.
     #[inline]
     pub(crate) fn are_for(to: ReplyTo, head: &ReplyHead<'_>, body: &[u8]) -> bool {
-        to == ReplyTo { asked: Asked::Other, version: Version::Http11, close: false }
+        (to.asked, to.version) == (Asked::Other, Version::Http11)
             && head.headers.fields.is_empty()
             && !body.is_empty()
     }
@@ -216,8 +216,15 @@ impl PlainHeads {
             }
     }
 
-    /// Makes them those of that head, with a date that holds up to `until`; false if that is not plain.
-    pub(crate) fn fill(&mut self, head: &ReplyHead<'_>, automatic: Automatic<'_>, until: Duration) -> bool {
+    /// Makes them those of that head, with a date that holds up to `until`; false if that is not plain. With `close` it says
+    /// that the connection ends.
+    pub(crate) fn fill(
+        &mut self,
+        head: &ReplyHead<'_>,
+        automatic: Automatic<'_>,
+        close: bool,
+        until: Duration,
+    ) -> bool {
         let ReplyHead { status, reason, .. } = *head;
         self.until = 0;
         let is_plain = (200..=999).contains(&status)
@@ -235,6 +242,9 @@ impl PlainHeads {
         (self.len, self.digits) = (0, self.text.len()..self.text.len() + 1);
         self.text.extend_from_slice(b"0\r\n");
         content_type.fields.first().iter().for_each(|&&field| content_type.push_line(field, &mut self.text));
+        if close {
+            self.text.extend_from_slice(b"Connection: close\r\n");
+        }
         self.text.extend_from_slice(b"\r\n");
         self.until = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
         true
@@ -520,7 +530,7 @@ mod tests {
                 let automatic = Automatic { date: DATE, content_type: has_type.then_some(&content_type) };
                 let mut short = b"before".to_vec();
                 let (now, until) = (1_000_000_000, Duration::from_secs(2));
-                if !PlainHeads::are_for(to, &head, &body) || !heads.fill(&head, automatic, until) {
+                if !PlainHeads::are_for(to, &head, &body) || !heads.fill(&head, automatic, to.close, until) {
                     continue;
                 }
                 assert!(heads.are_of(&head, now) && !heads.are_of(&head, now * 2));
@@ -539,12 +549,12 @@ mod tests {
                 let mut long = b"before".to_vec();
                 let payload = Payload::Whole(length as u64);
                 let delivery = reply_head(&mut long, to, &head, payload, automatic).unwrap();
-                assert_eq!(delivery, Delivery { mode: Mode::Length(length as u64), close: false });
+                assert_eq!(delivery, Delivery { mode: Mode::Length(length as u64), close: to.close });
                 long.extend_from_slice(&body);
                 assert_eq!(short, long);
             }
         }
-        assert_eq!(short_ways, 3 * few_under_miri(402 - 3, 12 - 2));
+        assert_eq!(short_ways, 4 * few_under_miri(402 - 3, 12 - 2));
     }
 
     #[test]

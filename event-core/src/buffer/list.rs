@@ -44,7 +44,13 @@ impl List {
     #[inline]
     pub(super) fn len(&self) -> usize {
         // Asked first: one comparison tells this from all others.
-        if let Repr::One(Chunk::Own { own, .. }) = &self.repr { own.len() } else { self.other_len() }
+        if let Repr::One(Chunk::Own { own, .. }) = &self.repr {
+            own.len()
+        } else if self.is_bare() {
+            0
+        } else {
+            self.other_len()
+        }
     }
 
     #[inline(never)]

@@ -90,8 +90,8 @@ pub(crate) struct Inner {
     /// Whether there is a deadline for handlers.
     times_handlers: Cell<bool>,
     date: RefCell<DateCache>,
-    /// What the last plain answer had; it is the next one's, too, as a rule.
-    plain_heads: RefCell<PlainHeads>,
+    /// What the last plain answer had, and the last one that ended its connection; it is the next one's, too, as a rule.
+    plain_heads: RefCell<[PlainHeads; 2]>,
     /// The field that answers with a body get if they lack it.
     content_type: RefCell<Option<Headers>>,
     site: Rc<Site>,
@@ -351,8 +351,8 @@ impl Inner {
         if !PlainHeads::are_for(to, head, body) {
             return false;
         }
-        let mut heads = self.plain_heads.borrow_mut();
-        if !heads.are_of(head, self.handle.elapsed_nanos()) && !self.fill_heads(&mut heads, head) {
+        let heads = &mut self.plain_heads.borrow_mut()[usize::from(to.close)];
+        if !heads.are_of(head, self.handle.elapsed_nanos()) && !self.fill_heads(heads, head, to.close) {
             return false;
         }
         heads.write(out, body);
@@ -360,12 +360,12 @@ impl Inner {
     }
 
     #[cold]
-    fn fill_heads(&self, heads: &mut PlainHeads, head: &ReplyHead<'_>) -> bool {
+    fn fill_heads(&self, heads: &mut PlainHeads, head: &ReplyHead<'_>, close: bool) -> bool {
         let mut date = self.date.borrow_mut();
         let line = *date.at(self.handle.elapsed(), || self.handle.wall_clock());
         let content_type = self.content_type.borrow();
         let automatic = Automatic { date: &line, content_type: content_type.as_ref() };
-        heads.fill(head, automatic, date.until())
+        heads.fill(head, automatic, close, date.until())
     }
 
     pub(crate) fn is_gone(&self) -> bool {
