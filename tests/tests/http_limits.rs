@@ -325,6 +325,30 @@ fn limits_of_the_head_have_their_answers() {
 }
 
 #[test]
+fn limits_that_a_handler_sets_hold_for_the_next_request_of_its_connection() {
+    each_web(|web| {
+        let server = web.server.clone();
+        web.server.set_gencb(move |req: Request| {
+            let tight = Limits { max_request_line_bytes: Some(30), ..Limits::default() };
+            server.set_limits(if req.path() == "/tight" { tight } else { Limits::default() });
+            req.send_reply(200, None, PAGE)
+        });
+        let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(30));
+        let client = web.client();
+        for target in ["/before", "/tight"] {
+            let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert!(web.ask(&client, long.as_bytes(), 1).starts_with("HTTP/1.1 200 "));
+            client.forget();
+            assert!(web.ask(&client, request.as_bytes(), 1).starts_with("HTTP/1.1 200 "));
+            client.forget();
+        }
+        client.write(long.as_bytes());
+        web.until(&client, |_, ended| ended);
+        assert_eq!(status(&client), "414");
+    });
+}
+
+#[test]
 fn one_connection_too_many_gets_503_and_a_flood_nothing() {
     each_socket_web(|web| {
         web.page();

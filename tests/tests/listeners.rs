@@ -460,6 +460,7 @@ fn a_shortage_is_logged_once_and_the_log_may_free_the_listener() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "the real kernel")]
 fn another_thread_may_ask_to_disable_a_listener_while_its_callback_runs() {
     let mut base = EventBase::new().unwrap();
     let place: Rc<RefCell<Option<Listener>>> = Rc::default();

@@ -188,6 +188,53 @@ fn a_stop_from_a_thread_is_kept_until_the_loop_has_seen_it() {
 }
 
 #[test]
+fn a_timer_that_a_break_left_due_may_be_taken_back_freed_or_armed_again() {
+    each_backend(|bed| {
+        for what in ["stays", "deleted", "freed", "armed again", "freed, and another in its place"] {
+            let mut base = bed.base();
+            let log = Log::new();
+            let timer = |name: &'static str| {
+                let sink = log.clone();
+                Timer::new(&base, move |_| sink.push(name)).unwrap()
+            };
+            let (first, last) = (timer("first"), timer("last"));
+            first.add(Duration::ZERO).unwrap();
+            last.add(Duration::ZERO).unwrap();
+            let mut new = None;
+            let remote = base.remote();
+            std::thread::spawn(move || remote.loopbreak().unwrap()).join().unwrap();
+            let make = timer("new");
+            assert_eq!(base.dispatch().unwrap(), LoopEnd::Break);
+            assert!(log.is_empty(), "no callback after a break");
+            let expected: &[&str] = match what {
+                "deleted" => {
+                    first.del().unwrap();
+                    &["last"]
+                }
+                "freed" => {
+                    drop(first);
+                    &["last"]
+                }
+                "armed again" => {
+                    first.add(Duration::from_millis(2)).unwrap();
+                    &["last", "first"]
+                }
+                "freed, and another in its place" => {
+                    drop(first);
+                    make.add(Duration::from_millis(2)).unwrap();
+                    new = Some(make);
+                    &["last", "new"]
+                }
+                _ => &["first", "last"],
+            };
+            assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
+            assert_eq!(log.take(), expected, "{what}");
+            drop(new);
+        }
+    });
+}
+
+#[test]
 fn a_thread_stops_a_loop_that_sleeps() {
     each_backend(|bed| {
         for stop_now in [false, true] {

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
-use event_core::testing::{Call, Faults};
+use event_core::testing::{Call, Faults, Sim};
 use event_core::{
     BufferEvent, Callbacks, Direction, Error, EventBase, EventId, Listener, LoopEnd, LoopFlags, Ready,
     StreamEvent,
@@ -136,6 +136,35 @@ fn a_visit_writes_no_more_than_it_may_and_the_rest_leaves_in_later_ones() {
             stream.free();
         }
     });
+}
+
+#[test]
+fn a_little_more_than_a_visit_writes_goes_with_it() {
+    const VISIT: usize = 1 << 20;
+    let cases = [
+        (VISIT + 148, None, 1),
+        (VISIT + VISIT / 16, None, 1),
+        (2 * VISIT, None, 2),
+        (VISIT + 1, Some(VISIT), 2),
+    ];
+    for (len, limit, sends) in cases {
+        let (sim, faults) = (Sim::new(1), Faults::new());
+        sim.set_cuts(false);
+        sim.set_send_buffer(4 * VISIT);
+        let mut base = sim.event_base_with(&faults).unwrap();
+        let (stream, peer) = sim.stream(&base);
+        if limit.is_some() {
+            stream.set_max_single_write(limit).unwrap();
+        }
+        let mut answer = event_core::Buffer::new();
+        answer.add_static(&[b'h'; 148]);
+        answer.add_reference(event_core::Bytes::from(vec![b'b'; len - 148]));
+        stream.write(answer).unwrap();
+        once(&mut base);
+        once(&mut base);
+        assert_eq!((peer.read().len(), stream.pending_output()), (len, 0));
+        assert_eq!(faults.count(Call::Send) + faults.count(Call::Sendv), sends, "{len} bytes, {limit:?}");
+    }
 }
 
 #[test]

@@ -16,6 +16,9 @@ pub(super) const READS_PER_VISIT: usize = 4;
 /// A visit writes at most so much before the others get their turn.
 pub(super) const BYTES_PER_VISIT: usize = 1 << 20;
 
+/// So much beyond that goes with it: a turn of its own would cost more.
+const VISIT_SLACK: usize = BYTES_PER_VISIT / 16;
+
 impl BufferEvent {
     /// Sets the marks of one or both directions. Reading: the read callback waits for `low` bytes, and reading pauses
     /// while the input holds `high` (`None`: only `max_input` bounds it; at least `low`). Writing: the write callback
@@ -71,7 +74,7 @@ impl BufferEvent {
     }
 
     /// Sets how many bytes one visit of the loop writes at most; the rest waits for another. `None` is what a
-    /// stream has at first, 1 MiB.
+    /// stream has at first, 1 MiB, or a little more when that is all there is.
     ///
     /// # Errors
     /// - `Error::Invalid` for 0, which would stand still: [`disable`](Self::disable) stops writing.
@@ -173,6 +176,12 @@ impl Inner {
     /// How many bytes a visit may write.
     pub(super) fn write_budget(&self) -> usize {
         self.rare(BYTES_PER_VISIT, |rare| rare.max_single_write.min(BYTES_PER_VISIT))
+    }
+
+    /// How many bytes a visit may write of so many.
+    pub(super) fn write_budget_of(&self, left: usize) -> usize {
+        let usual = if left <= BYTES_PER_VISIT + VISIT_SLACK { left } else { BYTES_PER_VISIT };
+        self.rare(usual, |rare| rare.max_single_write.min(usual))
     }
 
     pub(super) fn has_room(&self) -> bool {

@@ -379,7 +379,7 @@ impl Inner {
 
     fn drain_any(self: &Rc<Self>) -> Due {
         let mut due = Due::empty();
-        let mut budget = self.write_budget();
+        let mut budget = self.write_budget_of(self.len(Side::Output));
         if self.has(State::LIMITED) {
             budget = budget.min(self.quota(Side::Output));
         }
@@ -458,8 +458,10 @@ impl Inner {
         } else {
             let mut pieces = [IoSlice::new(&[]); PIECES];
             let count = output.memory_slices(max, &mut pieces);
-            let offered = pieces[..count].iter().map(|piece| piece.len()).sum();
-            (sys.sendv(self.fd.get(), &self.kind, &pieces[..count])?, offered)
+            let offered: usize = pieces[..count].iter().map(|piece| piece.len()).sum();
+            // The head of a file, say: alone it would be a packet of its own.
+            let more = offered < max.min(output.len());
+            (sys.sendv(self.fd.get(), &self.kind, &pieces[..count], more)?, offered)
         };
         output.drain_to_pool(n, self.handle.pool());
         Ok((n, n == offered))
