@@ -387,4 +387,35 @@ mod tests {
             assert!(connection.rests(), "{address}");
         }
     }
+
+    #[test]
+    fn a_body_that_lies_whole_behind_its_head_is_taken_with_it() {
+        let sim = Sim::new(1);
+        let mut base = sim.event_base().unwrap();
+        let http = Server::new(&base).unwrap();
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let keep = seen.clone();
+        http.set_gencb(move |mut req| {
+            let body = req.take_body();
+            keep.borrow_mut().push((req.connection().clone(), body));
+            req.send_reply(200, "OK", "body")
+        });
+        let bound = http.bind("127.0.0.1:80").unwrap();
+        let client = sim.connect(&bound.local_address().unwrap()).unwrap();
+        client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        base.run(LoopFlags::NONBLOCK).unwrap();
+        base.run(LoopFlags::NONBLOCK).unwrap();
+        let (connection, _) = seen.borrow_mut().remove(0);
+        let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
+        let mut served = 0;
+        let mut input = Buffer::from(format!("{post}first{post}other{post}rest"));
+        assert_eq!(
+            connection.serve_plain(&mut input, &mut served),
+            Served::Some,
+            "the last one is not whole"
+        );
+        assert_eq!((served, input), (2, Buffer::from(format!("{post}rest"))));
+        let bodies: Vec<_> = seen.borrow().iter().map(|(_, body)| body.to_vec()).collect();
+        assert_eq!(bodies, [b"first", b"other"]);
+    }
 }
