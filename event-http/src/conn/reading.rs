@@ -31,7 +31,7 @@ fn take_plain(input: &[u8], limits: &Limits, head: &mut RequestHead, pool: &mut 
     take_new(input, limits, head, pool, compares)
 }
 
-#[inline(never)]
+#[inline]
 fn take_new(
     input: &[u8],
     limits: &Limits,
