@@ -376,7 +376,7 @@ mod tests {
             });
             let bound = http.bind(address).unwrap();
             let client = sim.connect(&bound.local_address().unwrap()).unwrap();
-            client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
             base.run(LoopFlags::NONBLOCK).unwrap();
             base.run(LoopFlags::NONBLOCK).unwrap();
             let connection = seen.take().unwrap();
@@ -402,7 +402,7 @@ mod tests {
         });
         let bound = http.bind("127.0.0.1:80").unwrap();
         let client = sim.connect(&bound.local_address().unwrap()).unwrap();
-        client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         base.run(LoopFlags::NONBLOCK).unwrap();
         base.run(LoopFlags::NONBLOCK).unwrap();
         let (connection, _) = seen.borrow_mut().remove(0);
