@@ -458,10 +458,8 @@ impl Inner {
         } else {
             let mut pieces = [IoSlice::new(&[]); PIECES];
             let count = output.memory_slices(max, &mut pieces);
-            let offered: usize = pieces[..count].iter().map(|piece| piece.len()).sum();
-            // The head of a file, say: alone it would be a packet of its own.
-            let more = offered < max.min(output.len());
-            (sys.sendv(self.fd.get(), &self.kind, &pieces[..count], more)?, offered)
+            let offered = pieces[..count].iter().map(|piece| piece.len()).sum();
+            (sys.sendv(self.fd.get(), &self.kind, &pieces[..count])?, offered)
         };
         output.drain_to_pool(n, self.handle.pool());
         Ok((n, n == offered))

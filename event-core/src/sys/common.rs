@@ -124,8 +124,8 @@ impl<B: Backend> Sys for Common<B> {
         net::send(fd, kind, buf)
     }
 
-    fn sendv(&self, fd: RawFd, kind: &Cell<FdKind>, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
-        net::sendv(fd, kind, bufs, more)
+    fn sendv(&self, fd: RawFd, kind: &Cell<FdKind>, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        net::sendv(fd, kind, bufs)
     }
 
     fn sendfile(&self, fd: RawFd, file: &File, offset: u64, max: usize) -> io::Result<usize> {

@@ -146,10 +146,10 @@ impl Sys for Faulty {
         self.inner.send(fd, kind, most.and_then(|most| buf.get(..most)).unwrap_or(buf))
     }
 
-    fn sendv(&self, fd: RawFd, kind: &Cell<FdKind>, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+    fn sendv(&self, fd: RawFd, kind: &Cell<FdKind>, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         match self.plan.meet(Call::Sendv)? {
-            Some(most) => self.inner.sendv(fd, kind, &cut(bufs, most), more),
-            None => self.inner.sendv(fd, kind, bufs, more),
+            Some(most) => self.inner.sendv(fd, kind, &cut(bufs, most)),
+            None => self.inner.sendv(fd, kind, bufs),
         }
     }
 
@@ -349,8 +349,8 @@ mod tests {
         assert_eq!(sys.send(a, &kind, b"c").unwrap(), 1);
         plan.add(Call::Sendv, 1, false, Fault::Cut(4));
         let pieces = [b"de".as_slice(), b"", b"fgh", b"i"].map(IoSlice::new);
-        assert_eq!(sys.sendv(a, &kind, &pieces, false).unwrap(), 4);
-        assert_eq!(sys.sendv(a, &kind, &pieces[3..], false).unwrap(), 1);
+        assert_eq!(sys.sendv(a, &kind, &pieces).unwrap(), 4);
+        assert_eq!(sys.sendv(a, &kind, &pieces[3..]).unwrap(), 1);
         plan.add(Call::Recv, 1, false, Fault::Cut(0));
         assert_eq!(recv(&sys, b).unwrap(), b"a");
         assert_eq!(recv(&sys, b).unwrap(), b"bcdefgi");
@@ -384,7 +384,7 @@ mod tests {
             (Call::PeerAddress, sys.peer_address(fd).is_err()),
             (Call::Send, sys.send(fd, &kind, b"x").is_err()),
             (Call::Sendfile, sys.sendfile(fd, &file, 0, 1).is_err()),
-            (Call::Sendv, sys.sendv(fd, &kind, &[IoSlice::new(b"yz")], false).is_err()),
+            (Call::Sendv, sys.sendv(fd, &kind, &[IoSlice::new(b"yz")]).is_err()),
             (Call::Recv, !recv(sys, end).is_ok_and(|bytes| !bytes.is_empty())),
             (Call::Linger, sys.reset_on_close(fd).is_err()),
             (Call::SetNonblocking, sys.set_nonblocking(fd).is_err()),

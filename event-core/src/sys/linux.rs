@@ -82,9 +82,6 @@ pub(super) fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> io::R
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// Of send(2): what comes next follows at once, and a TCP segment that is not full waits for it.
-pub(super) const MSG_MORE: libc::c_int = libc::MSG_MORE;
-
 /// sendfile(2) from a place in the file, whose own position stays.
 pub(super) fn sendfile(
     to: BorrowedFd<'_>,

@@ -49,11 +49,10 @@ pub(super) fn send(fd: RawFd, kind: &Cell<FdKind>, buf: &[u8]) -> io::Result<usi
         .unwrap_or_else(|| sigpipe::without(|| write(fd, buf)))
 }
 
-/// Like `send` for the first 64 of several pieces. With `more` another send follows at once.
-pub(super) fn sendv(fd: RawFd, kind: &Cell<FdKind>, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+/// Like `send` for the first 64 of several pieces.
+pub(super) fn sendv(fd: RawFd, kind: &Cell<FdKind>, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
     let bufs = &bufs[..bufs.len().min(MAX_PIECES)];
-    let flags = libc::MSG_NOSIGNAL | if more { os::MSG_MORE } else { 0 };
-    as_socket(kind, || SockRef::from(&borrow(fd)?).send_vectored_with_flags(bufs, flags))
+    as_socket(kind, || SockRef::from(&borrow(fd)?).send_vectored_with_flags(bufs, libc::MSG_NOSIGNAL))
         .unwrap_or_else(|| sigpipe::without(|| writev(fd, bufs)))
 }
 

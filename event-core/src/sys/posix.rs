@@ -97,10 +97,6 @@ pub(super) fn take_pending(set: &libc::sigset_t) {
     unsafe { libc::sigwait(set, &mut taken) };
 }
 
-/// Not there: what is sent leaves.
-#[cfg_attr(target_os = "linux", expect(dead_code, reason = "compiled there for its tests"))]
-pub(super) const MSG_MORE: libc::c_int = 0;
-
 /// Not there: each system has a sendfile(2) of its own shape, and POSIX none. The bytes are read and sent instead.
 pub(super) fn sendfile(_: BorrowedFd<'_>, _: BorrowedFd<'_>, _: u64, _: usize) -> io::Result<usize> {
     Err(io::ErrorKind::Unsupported.into())

@@ -137,9 +137,8 @@ pub(crate) trait Sys {
     /// Sends once, without raising SIGPIPE.
     fn send(&self, fd: RawFd, kind: &Cell<FdKind>, buf: &[u8]) -> io::Result<usize>;
 
-    /// Like `send` for several pieces; at most 64 are taken. With `more` the next send follows at once, so that a
-    /// system may put the last bytes of this one into a packet with it.
-    fn sendv(&self, fd: RawFd, kind: &Cell<FdKind>, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize>;
+    /// Like `send` for several pieces; at most 64 are taken.
+    fn sendv(&self, fd: RawFd, kind: &Cell<FdKind>, bufs: &[IoSlice<'_>]) -> io::Result<usize>;
 
     /// Sends at most `max` bytes of `file` from `offset` on, without raising SIGPIPE; 0 is the end of the file.
     ///

@@ -153,7 +153,7 @@ impl Sys for Sim {
         })
     }
 
-    fn sendv(&self, fd: RawFd, kind: &Cell<FdKind>, bufs: &[IoSlice<'_>], _: bool) -> io::Result<usize> {
+    fn sendv(&self, fd: RawFd, kind: &Cell<FdKind>, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         self.note_kind(fd, kind);
         self.call(Call::Sendv, |state| {
             let id = state.file_of(fd)?;

@@ -286,14 +286,14 @@ fn write_to_nobody() {
             assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EPIPE));
         };
         epipe(sys.send(a.as_raw_fd(), &kind, b"x"));
-        epipe(sys.sendv(a.as_raw_fd(), &kind, &pieces, false));
+        epipe(sys.sendv(a.as_raw_fd(), &kind, &pieces));
         assert_eq!(kind.get(), FdKind::Socket);
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
         epipe(sys.send(writer.as_raw_fd(), &kind, b"x"));
         assert_eq!(kind.get(), FdKind::File);
         epipe(sys.send(writer.as_raw_fd(), &kind, b"x"));
-        epipe(sys.sendv(writer.as_raw_fd(), &kind, &pieces, false));
+        epipe(sys.sendv(writer.as_raw_fd(), &kind, &pieces));
         if cfg!(target_os = "linux") {
             let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
             epipe(sys.sendfile(a.as_raw_fd(), &file, 0, 10));

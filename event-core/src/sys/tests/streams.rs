@@ -74,7 +74,7 @@ fn several_pieces_leave_in_one_call_and_at_most_64() {
         assert_eq!(sys.send(fd, &kind, b"head").unwrap(), 4);
         let pieces: Vec<_> = (0..100u8).map(|n| [n, n]).collect();
         let slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-        assert_eq!(sys.sendv(fd, &kind, &slices, false).unwrap(), 128);
+        assert_eq!(sys.sendv(fd, &kind, &slices).unwrap(), 128);
         let mut got = [0; 132];
         b.read_exact(&mut got).unwrap();
         assert_eq!(&got[..4], b"head");
@@ -96,9 +96,9 @@ fn a_pipe_turns_into_a_file_and_stays_one() {
         assert_eq!(w.get(), FdKind::File);
         assert_eq!(sys.send(writer.as_raw_fd(), &w, b"two ").unwrap(), 4);
         let pieces = [IoSlice::new(b"thr"), IoSlice::new(b"ee")];
-        assert_eq!(sys.sendv(writer.as_raw_fd(), &w, &pieces, false).unwrap(), 5);
+        assert_eq!(sys.sendv(writer.as_raw_fd(), &w, &pieces).unwrap(), 5);
         let fresh = socket();
-        assert_eq!(sys.sendv(writer.as_raw_fd(), &fresh, &pieces, false).unwrap(), 5);
+        assert_eq!(sys.sendv(writer.as_raw_fd(), &fresh, &pieces).unwrap(), 5);
         assert_eq!(fresh.get(), FdKind::File);
 
         let mut buf = Vec::with_capacity(64);
@@ -140,7 +140,7 @@ fn numbers_that_are_not_open_are_errors_everywhere() {
             let mut buf = Vec::with_capacity(8);
             assert_eq!(errno(sys.recv(fd, &socket(), &mut buf, 8)), Some(libc::EBADF));
             assert_eq!(errno(sys.send(fd, &socket(), b"x")), Some(libc::EBADF));
-            assert_eq!(errno(sys.sendv(fd, &socket(), &[IoSlice::new(b"x")], false)), Some(libc::EBADF));
+            assert_eq!(errno(sys.sendv(fd, &socket(), &[IoSlice::new(b"x")])), Some(libc::EBADF));
             assert_eq!(errno(sys.accept(fd)), Some(libc::EBADF));
             assert_eq!(errno(sys.take_error(fd)), Some(libc::EBADF));
             assert_eq!(errno(sys.shutdown(fd, Shutdown::Both)), Some(libc::EBADF));

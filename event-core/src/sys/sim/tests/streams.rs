@@ -191,7 +191,7 @@ fn several_pieces_are_sent_in_order_and_at_most_64_at_once() {
     let (a, b) = stage.pair(false);
     let text: Vec<[u8; 2]> = (0..70).map(|n| [n, n]).collect();
     let pieces: Vec<IoSlice<'_>> = text.iter().map(|piece| IoSlice::new(piece)).collect();
-    assert_eq!(stage.sys.sendv(a, &Cell::default(), &pieces, false).unwrap(), 128);
+    assert_eq!(stage.sys.sendv(a, &Cell::default(), &pieces).unwrap(), 128);
     assert_eq!(stage.recv(b).unwrap(), text[..64].concat());
 }
 
