@@ -1,5 +1,6 @@
 //! Writes heads, chunk frames and error pages; nothing here allocates beyond the output.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::date::DateLine;
@@ -186,19 +187,20 @@ pub(crate) struct PlainHeads {
     status: u16,
     reason: String,
     has_reason: bool,
-    /// Up to the digits of the length.
-    start: Vec<u8>,
-    /// From behind them to the empty line.
-    end: Vec<u8>,
+    /// The head as it was last written, with the length of that body.
+    text: Vec<u8>,
+    len: usize,
+    /// Where the digits of the length begin and end in it.
+    digits: Range<usize>,
     /// The loop time up to which this holds, in nanoseconds.
     until: u64,
 }
 
 impl PlainHeads {
-    /// Whether an answer may be plain at all: it has a body and the fields of the server only, and ends nothing.
+    /// Whether an answer may be plain at all: it has a body and the fields of the server only.
     #[inline]
     pub(crate) fn are_for(to: ReplyTo, head: &ReplyHead<'_>, body: &[u8]) -> bool {
-        to == ReplyTo { asked: Asked::Other, version: Version::Http11, close: false }
+        (to.asked, to.version) == (Asked::Other, Version::Http11)
             && head.headers.fields.is_empty()
             && !body.is_empty()
     }
@@ -214,8 +216,15 @@ impl PlainHeads {
             }
     }
 
-    /// Makes them those of that head, with a date that holds up to `until`; false if that is not plain.
-    pub(crate) fn fill(&mut self, head: &ReplyHead<'_>, automatic: Automatic<'_>, until: Duration) -> bool {
+    /// Makes them those of that head, with a date that holds up to `until`; false if that is not plain. With `close` it says
+    /// that the connection ends.
+    pub(crate) fn fill(
+        &mut self,
+        head: &ReplyHead<'_>,
+        automatic: Automatic<'_>,
+        close: bool,
+        until: Duration,
+    ) -> bool {
         let ReplyHead { status, reason, .. } = *head;
         self.until = 0;
         let is_plain = (200..=999).contains(&status)
@@ -226,27 +235,46 @@ impl PlainHeads {
         self.has_reason = reason.is_some();
         self.reason.clear();
         self.reason.push_str(reason.unwrap_or_default());
-        self.start.clear();
-        push_status_line(&mut self.start, status, reason);
-        self.start.extend_from_slice(automatic.date);
-        self.start.extend_from_slice(b"Content-Length: ");
-        self.end.clear();
-        self.end.extend_from_slice(b"\r\n");
-        content_type.fields.first().iter().for_each(|&&field| content_type.push_line(field, &mut self.end));
-        self.end.extend_from_slice(b"\r\n");
+        self.text.clear();
+        push_status_line(&mut self.text, status, reason);
+        self.text.extend_from_slice(automatic.date);
+        self.text.extend_from_slice(b"Content-Length: ");
+        (self.len, self.digits) = (0, self.text.len()..self.text.len() + 1);
+        self.text.extend_from_slice(b"0\r\n");
+        content_type.fields.first().iter().for_each(|&&field| content_type.push_line(field, &mut self.text));
+        if close {
+            self.text.extend_from_slice(b"Connection: close\r\n");
+        }
+        self.text.extend_from_slice(b"\r\n");
         self.until = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
         true
     }
 
     /// Appends an answer.
     #[inline]
-    pub(crate) fn write(&self, out: &mut Vec<u8>, body: &[u8]) {
-        out.reserve(self.start.len() + self.end.len() + body.len() + 20);
-        out.extend_from_slice(&self.start);
-        // One by one: few digits are written sooner than a copy of unknown length is begun.
-        decimal_digits(&mut [0; 20], body.len() as u64).iter().for_each(|&digit| out.push(digit));
-        out.extend_from_slice(&self.end);
+    pub(crate) fn write(&mut self, out: &mut Vec<u8>, body: &[u8]) {
+        if body.len() != self.len {
+            self.set_len(body.len());
+        }
+        out.reserve(self.text.len() + body.len());
+        out.extend_from_slice(&self.text);
         out.extend_from_slice(body);
+    }
+
+    fn set_len(&mut self, len: usize) {
+        let mut place = [0; 20];
+        let digits = decimal_digits(&mut place, len as u64);
+        match self.text.get_mut(self.digits.clone()) {
+            // One by one: few digits are written sooner than a copy of unknown length is begun.
+            Some(old) if old.len() == digits.len() => {
+                old.iter_mut().zip(digits).for_each(|(old, &digit)| *old = digit);
+            }
+            _ => {
+                self.text.splice(self.digits.clone(), digits.iter().copied());
+                self.digits.end = self.digits.start + digits.len();
+            }
+        }
+        self.len = len;
     }
 }
 
@@ -502,7 +530,7 @@ mod tests {
                 let automatic = Automatic { date: DATE, content_type: has_type.then_some(&content_type) };
                 let mut short = b"before".to_vec();
                 let (now, until) = (1_000_000_000, Duration::from_secs(2));
-                if !PlainHeads::are_for(to, &head, &body) || !heads.fill(&head, automatic, until) {
+                if !PlainHeads::are_for(to, &head, &body) || !heads.fill(&head, automatic, to.close, until) {
                     continue;
                 }
                 assert!(heads.are_of(&head, now) && !heads.are_of(&head, now * 2));
@@ -513,17 +541,20 @@ mod tests {
                 ] {
                     assert!(!heads.are_of(&other, now));
                 }
-                heads.write(&mut short, &body);
+                for other in [9, 10, 9_999, 3, length] {
+                    short.truncate(b"before".len());
+                    heads.write(&mut short, &vec![b'b'; other]);
+                }
                 short_ways += 1;
                 let mut long = b"before".to_vec();
                 let payload = Payload::Whole(length as u64);
                 let delivery = reply_head(&mut long, to, &head, payload, automatic).unwrap();
-                assert_eq!(delivery, Delivery { mode: Mode::Length(length as u64), close: false });
+                assert_eq!(delivery, Delivery { mode: Mode::Length(length as u64), close: to.close });
                 long.extend_from_slice(&body);
                 assert_eq!(short, long);
             }
         }
-        assert_eq!(short_ways, 3 * few_under_miri(402 - 3, 12 - 2));
+        assert_eq!(short_ways, 4 * few_under_miri(402 - 3, 12 - 2));
     }
 
     #[test]

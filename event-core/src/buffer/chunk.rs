@@ -178,6 +178,12 @@ pub(super) enum Chunk {
     Shared { bytes: Bytes, block: u32 },
 }
 
+/// Whether `n` bytes are few enough to be copied out of a block of that size.
+#[inline]
+pub(super) fn is_loose_in(n: usize, block: usize) -> bool {
+    n < block.div_ceil(4) && n <= MAX_COPY
+}
+
 impl Chunk {
     pub(super) fn own(own: Own) -> Chunk {
         Chunk::Own { own, pooled: false }
@@ -269,7 +275,7 @@ impl Chunk {
     /// The same question for a piece of `n` of the live bytes.
     #[inline]
     pub(super) fn is_loose_for(&self, n: usize) -> bool {
-        n < self.block().div_ceil(4) && n <= MAX_COPY
+        is_loose_in(n, self.block())
     }
 
     /// Forgets the first `n` bytes, `n <= len`.

@@ -43,6 +43,18 @@ impl List {
 
     #[inline]
     pub(super) fn len(&self) -> usize {
+        // Asked first: one comparison tells this from all others.
+        if let Repr::One(Chunk::Own { own, .. }) = &self.repr {
+            own.len()
+        } else if self.is_bare() {
+            0
+        } else {
+            self.other_len()
+        }
+    }
+
+    #[inline(never)]
+    fn other_len(&self) -> usize {
         match &self.repr {
             Repr::Empty => 0,
             Repr::One(chunk) => chunk.len(),
@@ -80,6 +92,15 @@ impl List {
     pub(super) fn only_own(&mut self) -> Option<(&mut Own, bool)> {
         match &mut self.repr {
             Repr::One(Chunk::Own { own, pooled }) => Some((own, *pooled)),
+            _ => None,
+        }
+    }
+
+    /// The bytes of the only chunk, if that is the buffer's own memory.
+    #[inline]
+    pub(super) fn only_own_bytes(&self) -> Option<&[u8]> {
+        match &self.repr {
+            Repr::One(Chunk::Own { own, .. }) => Some(own.bytes()),
             _ => None,
         }
     }

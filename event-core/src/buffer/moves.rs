@@ -1,6 +1,6 @@
 //! Moving and sharing bytes between buffers: a piece under a quarter of its block is copied, any other moved.
 
-use super::chunk::{Chunk, MIN_CHUNK};
+use super::chunk::{Chunk, MIN_CHUNK, Own, is_loose_in};
 use super::take::trim;
 use super::{Buffer, SMALL_PIECE};
 
@@ -105,6 +105,16 @@ impl Buffer {
         let n = n.min(self.len());
         if !to.may_take(n) {
             return 0;
+        }
+        // As below, for what is cut out of one block most often.
+        if n > 0
+            && to.list.is_bare()
+            && let Some((own, _)) = self.list.only_own()
+            && own.capacity() > MIN_CHUNK
+            && is_loose_in(n, own.capacity())
+        {
+            to.list.set(Chunk::own(Own::from(&own.bytes()[..n])));
+            return self.drain(n);
         }
         if n == self.len() {
             to.add_buffer(self);

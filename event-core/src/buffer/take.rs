@@ -106,6 +106,14 @@ impl Buffer {
     #[inline]
     #[doc(alias = "evbuffer_get_contiguous_space")]
     pub fn contiguous(&self) -> &[u8] {
+        match self.list.only_own_bytes() {
+            Some(bytes) => bytes,
+            None => self.other_contiguous(),
+        }
+    }
+
+    #[inline(never)]
+    fn other_contiguous(&self) -> &[u8] {
         self.list.front().map_or(&[], Chunk::bytes)
     }
 

@@ -140,6 +140,17 @@ impl Inner {
         Some(result)
     }
 
+    /// How much of the output is not sent, below this stream included.
+    #[inline]
+    pub(super) fn pending_output(&self) -> usize {
+        if self.has(State::HAS_OUTPUT | State::FILTER) { self.count_unsent() } else { 0 }
+    }
+
+    #[inline(never)]
+    fn count_unsent(&self) -> usize {
+        self.unsent(self.len(Side::Output))
+    }
+
     /// How much is not sent if the output holds `len` bytes.
     #[inline]
     pub(super) fn unsent(&self, len: usize) -> usize {

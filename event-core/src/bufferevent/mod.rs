@@ -394,7 +394,7 @@ impl BufferEvent {
     /// Bytes of the output that have not been handed to the kernel; of a filter, those of the streams below included.
     #[inline]
     pub fn pending_output(&self) -> usize {
-        self.inner.unsent(self.inner.len(Side::Output))
+        self.inner.pending_output()
     }
 
     /// Bytes that lie in the input.

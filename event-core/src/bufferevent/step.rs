@@ -607,11 +607,17 @@ impl Inner {
     }
 
     /// What is left in a big block moves into memory of its own size, and the block goes back to the loop.
+    #[inline]
     pub(super) fn settle_input(&self) {
         if self.has(State::HAS_INPUT) {
-            self.borrow(Side::Input).settle(self.handle.pool());
+            self.settle_held();
         }
         self.settle_places();
+    }
+
+    #[inline(never)]
+    fn settle_held(&self) {
+        self.borrow(Side::Input).settle(self.handle.pool());
     }
 }
 

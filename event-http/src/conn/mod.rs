@@ -24,6 +24,7 @@ use crate::parse::Scan;
 
 pub(crate) use linger::Linger;
 pub(crate) use queue::{Advance, Exchange, Queue, Seq, State, Turn};
+pub(crate) use reading::Whole;
 
 /// What a server holds its connections to; one for all of them.
 #[derive(Clone, Debug, Default)]

@@ -84,6 +84,11 @@ impl<B: Default> Queue<B> {
             self.front = Some(exchange);
             return Seq(self.first);
         }
+        self.open_behind(exchange)
+    }
+
+    #[inline(never)]
+    fn open_behind(&mut self, exchange: Exchange) -> Seq {
         let rest = self.rest.get_or_insert_with(|| Box::new(Rest { exchanges: VecDeque::new() }));
         rest.exchanges.push_back((exchange, B::default()));
         Seq(self.first + rest.exchanges.len() as u64)

@@ -5,14 +5,87 @@ use std::time::Duration;
 use super::{Conn, Reading, Rules, Seq, State, Step, nanos};
 use crate::encode::ReplyTo;
 use crate::error::Peer;
-use crate::framing::{self, Asked, BodyLength};
-use crate::head::{HeadPool, Headers, RequestHead, token};
+use crate::framing::{self, Asked, BodyLength, Meaning};
+use crate::head::{HeadPool, Headers, Known, RequestHead, token};
 use crate::limits::Limits;
 use crate::parse::{self, Plain, Scan, Section};
 
+/// A request that lies whole at the front of the input: the bytes of its head, then those of its body.
+pub(crate) struct Whole {
+    pub(crate) seq: Seq,
+    pub(crate) head: Box<RequestHead>,
+    pub(crate) body: usize,
+}
+
+/// Takes a plain head off the front of `input`, with all that it means in `head.known`; false if there is anything to decide.
+#[inline]
+fn take_plain(input: &[u8], limits: &Limits, head: &mut RequestHead, pool: &mut HeadPool) -> bool {
+    let compares = head.known.line > 0 && pool.compares();
+    if !compares {
+        head.known = Known::NOTHING;
+    } else if parse::is_again(input, limits, head) {
+        pool.compared(true);
+        debug_assert!(is_known_right(input, limits, head, pool));
+        return true;
+    }
+    take_new(input, limits, head, pool, compares)
+}
+
+#[inline]
+fn take_new(
+    input: &[u8],
+    limits: &Limits,
+    head: &mut RequestHead,
+    pool: &mut HeadPool,
+    compares: bool,
+) -> bool {
+    let Some(plain) = parse::plain_head(input, limits, head, framing::bearing) else { return false };
+    if compares {
+        pool.compared(plain == Plain::Again);
+    }
+    let meaning = match plain {
+        Plain::Again => {
+            debug_assert!(is_known_right(input, limits, head, pool));
+            return true;
+        }
+        Plain::Host(host) => framing::understand_plain(head, host),
+        Plain::Other => framing::understand(head),
+    };
+    debug_assert_eq!(meaning.as_ref().ok(), framing::understand(head).as_ref().ok());
+    let Ok(Meaning { body, close, expect_continue: false, upgrade: false }) = meaning else { return false };
+    let body = match body {
+        BodyLength::None => 0,
+        BodyLength::Length(body) => body,
+        BodyLength::Chunked => return false,
+    };
+    head.known = Known { line: plain_line(head), close, body };
+    true
+}
+
+/// Length of the request line of a plain head: its target stands before the version.
+#[inline]
+fn plain_line(head: &RequestHead) -> u32 {
+    head.target.start + head.target.len + b" HTTP/1.1\r\n".len() as u32
+}
+
+/// Whether what is known of a head is what is found out about it anew.
+fn is_known_right(input: &[u8], limits: &Limits, head: &RequestHead, pool: &mut HeadPool) -> bool {
+    // Of the pool, so that a debug build allocates no more than another.
+    let mut fresh = pool.take();
+    fresh.known = Known::NOTHING;
+    let is_right = take_new(input, limits, &mut fresh, pool, false)
+        && fresh.known == head.known
+        && (&fresh.method, fresh.version, fresh.target) == (&head.method, head.version, head.target)
+        && (fresh.path, fresh.query, fresh.host) == (head.path, head.query, head.host)
+        && fresh.headers.bytes == head.headers.bytes
+        && fresh.headers.fields == head.headers.fields;
+    pool.give(fresh);
+    is_right
+}
+
 impl<B: Default> Conn<B> {
-    /// The short way: takes a whole request that has no body off the front of `input`, if it lies there in the plain shape
-    /// that nearly all have. What it amounts to is a [`Step::Head`] and a [`Step::End`] in one, with the bytes consumed.
+    /// The short way: takes a whole request off the front of `input`, if it lies there in the plain shape that nearly all
+    /// have. What it amounts to is a [`Step::Head`], a [`Step::Data`] and a [`Step::End`] in one.
     ///
     /// `None`, and nothing has changed, if there is anything to decide: ask [`next_within`](Conn::next_within). `now` is in
     /// nanoseconds.
@@ -23,7 +96,7 @@ impl<B: Default> Conn<B> {
         now: u64,
         rules: &Rules,
         pool: &mut HeadPool,
-    ) -> Option<(usize, Seq, Box<RequestHead>)> {
+    ) -> Option<Whole> {
         let limits = &rules.limits;
         if !matches!(self.reading, Reading::Head(_))
             || self.started
@@ -32,33 +105,29 @@ impl<B: Default> Conn<B> {
             return None;
         }
         let mut head = pool.take();
-        let taken =
-            parse::plain_head(input, limits, &mut head, framing::bearing).and_then(|Plain { len, host }| {
-                let meaning = match host {
-                    Some(host) => framing::understand_plain(&mut head, host),
-                    None => framing::understand(&mut head),
-                };
-                debug_assert_eq!(meaning.as_ref().ok(), framing::understand(&mut head).as_ref().ok());
-                let meaning = meaning.ok()?;
-                let whole = matches!(meaning.body, BodyLength::None | BodyLength::Length(0))
-                    && !meaning.expect_continue
-                    && !meaning.upgrade
-                    && rules.methods.contains(&head.method);
-                whole.then_some((len, meaning.close))
-            });
-        let Some((len, close)) = taken else {
+        let is_whole =
+            take_plain(input, limits, &mut head, pool) && rules.methods.contains(&head.method) && {
+                let there = (input.len() - head.headers.bytes.len()) as u64;
+                head.known.body <= there.min(limits.max_body_bytes.unwrap_or(u64::MAX))
+            };
+        if !is_whole {
             pool.give(head);
             return None;
-        };
+        }
+        let Known { close, body, .. } = head.known;
         self.since = now;
         self.last = now;
-        self.received = 0;
+        self.received = body;
+        self.ahead += body;
         self.close = close || limits.max_requests.is_some_and(|max| self.queue.opened() + 1 >= max);
         (self.expect, self.upgrade, self.blank) = (false, false, false);
-        self.reading = if self.close { Reading::Closed } else { Reading::Head(Scan::default()) };
+        debug_assert_eq!(self.reading, Reading::Head(Scan::default()), "nothing of a head was looked at");
+        if self.close {
+            self.reading = Reading::Closed;
+        }
         let to = ReplyTo { asked: Asked::from(&head.method), version: head.version, close: self.close };
         let seq = self.queue.open(to);
-        Some((len, seq, head))
+        Some(Whole { seq, body: body as usize, head })
     }
 
     /// One request is being answered, the others were read ahead: so many, and at most one body too many.
@@ -246,5 +315,120 @@ impl<B: Default> Conn<B> {
         };
         self.since = nanos(now);
         Step::End { seq: self.queue.newest(), trailers }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::few::few_under_miri;
+
+    const HEADS: [&str; 5] = [
+        "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /a?b=c HTTP/1.1\r\nHost: example.org:80\r\nX-Id: 1234\r\nConnection: keep-alive\r\n\r\nGET",
+        "POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nA: b\r\n\r\nhello",
+        "DELETE /d HTTP/1.1\r\nConnection: close\r\nHost: a\r\n\r\n",
+        "PUT / HTTP/1.1\r\nContent-Length: 0\r\nHost: a\r\n\r\n",
+    ];
+
+    /// Takes `input` with what `pool` knows: all that comes of it, and the head for its pool.
+    fn taken(input: &[u8], limits: &Limits, pool: &mut HeadPool) -> (String, Option<Box<RequestHead>>) {
+        let rules = Rules { limits: limits.clone(), ..Rules::default() };
+        let mut conn = Conn::<Vec<u8>>::new(Duration::from_secs(1));
+        let whole = conn.next_whole(input, 2_000_000_000, &rules, pool);
+        let said = whole.as_ref().map(|Whole { seq, head, body }| {
+            let (places, is_host_first) = (&head.headers.fields, head.host.map(|host| host.start));
+            let text = (head.target(), head.path(), head.query(), head.host(), &head.headers);
+            format!("{seq:?} {body} {:?} {text:?} {places:?} {is_host_first:?} {:?}", head.method, head.known)
+        });
+        (format!("{said:?} {conn:?}"), whole.map(|whole| whole.head))
+    }
+
+    /// Holds what a pool makes of `input` that has seen `first` against what a new one does; whether it is taken.
+    #[track_caller]
+    fn is_as_anew(first: &str, input: &[u8], limits: &Limits) -> bool {
+        let mut pool = HeadPool::default();
+        let (_, head) = taken(first.as_bytes(), &Limits::default(), &mut pool);
+        pool.give(head.unwrap());
+        let (again, head) = taken(input, limits, &mut pool);
+        let (anew, _) = taken(input, limits, &mut HeadPool::default());
+        assert_eq!(again, anew, "{} behind {first:?}", input.escape_ascii());
+        head.is_some()
+    }
+
+    #[test]
+    fn a_head_that_is_nearly_the_one_before_is_taken_as_if_there_had_been_none() {
+        let limits = Limits::default();
+        let mut counts = [0; 2];
+        for head in few_under_miri(&HEADS[..], &HEADS[..1]) {
+            for at in 0..head.len() {
+                counts[usize::from(is_as_anew(head, &head.as_bytes()[..at], &limits))] += 1;
+                for byte in (0..=255u8).step_by(few_under_miri(1, 31)) {
+                    let mut input = head.as_bytes().to_vec();
+                    input[at] = byte;
+                    counts[usize::from(is_as_anew(head, &input, &limits))] += 1;
+                    input.insert(at, byte);
+                    counts[usize::from(is_as_anew(head, &input, &limits))] += 1;
+                }
+            }
+        }
+        assert!(counts.iter().all(|&count| count > 0));
+    }
+
+    #[test]
+    fn what_stands_behind_another_request_line_has_the_same_places_there() {
+        for first in HEADS {
+            for second in HEADS {
+                let (_, fields) = first.split_once("\r\n").unwrap();
+                for line in ["GET /longer/than?the=others HTTP/1.1", "HEAD / HTTP/1.1", "PUT /p HTTP/1.1"] {
+                    let moved = format!("{line}\r\n{fields}");
+                    assert!(is_as_anew(first, moved.as_bytes(), &Limits::default()));
+                    assert!(is_as_anew(&moved, first.as_bytes(), &Limits::default()));
+                }
+                assert!(is_as_anew(first, second.as_bytes(), &Limits::default()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_known_head_is_held_against_the_limits_of_now() {
+        let (head, fields) = (HEADS[2], 3);
+        let (line, len) = (head.find("\r\n").unwrap() + 2, head.find("\r\n\r\n").unwrap() + 4);
+        let bound = |line, len, fields, body| Limits {
+            max_request_line_bytes: Some(line),
+            max_head_bytes: Some(len),
+            max_fields: Some(fields),
+            max_body_bytes: Some(body),
+            ..Limits::default()
+        };
+        assert!(is_as_anew(head, head.as_bytes(), &bound(line, len, fields, 5)));
+        for tight in [
+            bound(line - 1, len, fields, 5),
+            bound(line, len - 1, fields, 5),
+            bound(line, len, fields - 1, 5),
+            bound(line, len, fields, 4),
+        ] {
+            assert!(!is_as_anew(head, head.as_bytes(), &tight), "{tight:?}");
+        }
+    }
+
+    #[test]
+    fn comparing_is_tried_seldom_where_it_never_helps_and_always_where_it_does() {
+        let mut pool = HeadPool::default();
+        let mut compared = 0;
+        for _ in 0..1_000 {
+            if pool.compares() {
+                pool.compared(false);
+                compared += 1;
+            }
+        }
+        assert!((10..30).contains(&compared), "{compared}");
+        while !pool.compares() {}
+        pool.compared(true);
+        assert!((0..100).all(|_| {
+            let compares = pool.compares();
+            pool.compared(true);
+            compares
+        }));
     }
 }

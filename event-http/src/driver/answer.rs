@@ -211,12 +211,22 @@ impl Connection {
         if let Err(error) = result {
             return Some(Err(error.into()));
         }
+        if to.close {
+            return Some(self.end_plain(seq));
+        }
         self.core.borrow_mut().complete_only();
         if !self.pumping.get() {
             self.core.borrow_mut().on_drained(self.server.handle.elapsed());
             self.advanced();
         }
         Some(Ok(()))
+    }
+
+    /// The rest of `reply_plain` for the last answer of a connection: all of it is written.
+    fn end_plain(self: &Rc<Self>, seq: Seq) -> Result<(), Error> {
+        let delivery = Delivery { mode: Mode::Nothing, close: true };
+        self.core.borrow_mut().start_reply(seq, delivery, self.server.handle.elapsed())?;
+        self.finish(seq)
     }
 
     /// An error page; the connection ends behind it. The program may write the page, on a fresh stack.

@@ -136,7 +136,7 @@ impl Connection {
             && let Some(early) = incoming.early()
         {
             early.waits.get_or_insert_with(|| self.server.handle.elapsed());
-            if early.state.is_none() && self.server.with_limits(|limits| limits.handler_timeout.is_some()) {
+            if early.state.is_none() && self.server.times_handlers() {
                 self.note_handed(incoming.seq);
             }
             self.pause();

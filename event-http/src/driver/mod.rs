@@ -87,7 +87,7 @@ impl Incoming {
     }
 }
 
-/// What a connection has only while something is under way, or if it is of a rarer kind.
+/// What a connection has only while something is under way, or if its client's address is of a rarer kind.
 #[derive(Default)]
 struct Extra {
     incoming: Option<Incoming>,
@@ -104,10 +104,14 @@ struct Extra {
 
 impl Extra {
     fn is_empty(&self) -> bool {
+        self.is_resting() && self.peer.is_none()
+    }
+
+    /// Whether nothing is under way.
+    fn is_resting(&self) -> bool {
         self.incoming.is_none()
             && self.linger.is_none()
             && self.hooks.is_empty()
-            && self.peer.is_none()
             && self.junk == 0
             && self.handed.is_empty()
             && self.upgrade.is_none()
@@ -238,13 +242,13 @@ impl Connection {
         result
     }
 
-    /// Whether there is anything that an idle connection does not have.
+    /// Whether anything is under way that an idle connection does not have.
     #[inline]
     fn has_extra(&self) -> bool {
         let extra = self.extra.take();
-        let is_there = extra.is_some();
+        let is_under_way = extra.as_ref().is_some_and(|extra| !extra.is_resting());
         self.extra.set(extra);
-        is_there
+        is_under_way
     }
 
     /// The request of which the body is still to come.

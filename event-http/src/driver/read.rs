@@ -5,7 +5,7 @@ use std::rc::Rc;
 use event_core::{Buffer, BufferGuard, Direction};
 
 use super::{Connection, Incoming, Stage, Taker};
-use crate::conn::{Rules, Seq, Step};
+use crate::conn::{Rules, Seq, Step, Whole};
 use crate::encode::{self, ErrorReply};
 use crate::error::Error;
 use crate::head::RequestHead;
@@ -66,15 +66,15 @@ impl Connection {
         self.paused.get() || self.yields.get()
     }
 
-    /// Serves requests the short way: those that lie here whole, are plain, have no body, and are nobody's but their
-    /// handler's. Nothing is begun that is not ended here.
+    /// Serves requests the short way: those that lie here whole, are plain, and are nobody's but their handler's. Nothing
+    /// is begun that is not ended here.
     fn serve_plain(self: &Rc<Self>, input: &mut Buffer, served: &mut usize) -> Served {
         while self.stage.get() == Stage::Open && !self.bev.is_freed() {
             if self.has_extra() || self.server.asks_first() || self.server.is_early() {
                 return Served::Some;
             }
             let Some((seq, head)) = self.next_whole(input) else { return Served::Some };
-            self.server.serve(Request::bodiless(self.clone(), seq, head));
+            self.server.serve(Request::plain(self.clone(), seq, head));
             *served += 1;
             if self.is_visit_over(seq, *served, input) {
                 return Served::Enough;
@@ -221,7 +221,7 @@ impl Connection {
     /// A request was handed to the program; says whether the others get their turn now.
     #[inline]
     fn is_visit_over(&self, seq: Seq, served: usize, input: &Buffer) -> bool {
-        if self.server.with_limits(|limits| limits.handler_timeout.is_some()) {
+        if self.server.times_handlers() {
             self.note_handed(seq);
         }
         served >= REQUESTS_PER_VISIT && self.leave_rest(input)
@@ -239,19 +239,22 @@ impl Connection {
         true
     }
 
-    /// A request that lies here whole, is plain and has no body, if there is room for its answer.
+    /// A request that lies here whole and is plain, if there is room for its answer.
     #[inline]
     fn next_whole(&self, input: &mut Buffer) -> Option<(Seq, Box<RequestHead>)> {
         let pending = self.bev.pending_output();
         let now = self.server.handle.elapsed_nanos();
-        let (len, seq, head) = self.server.with_rules(|rules| {
+        let Whole { seq, mut head, body } = self.server.with_rules(|rules| {
             if pending > rules.limits.room {
                 return None;
             }
             let mut heads = self.server.heads.borrow_mut();
             self.core.borrow_mut().next_whole(input.contiguous(), now, rules, &mut heads)
         })?;
-        input.drain(len);
+        input.drain(head.headers.bytes.len());
+        if body > 0 {
+            input.remove_buffer(&mut head.body, body);
+        }
         self.asked.set(false);
         Some((seq, head))
     }
@@ -344,5 +347,75 @@ impl Connection {
         if is_over {
             self.bev.disable(Direction::READ);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use event_core::LoopFlags;
+    use event_core::testing::Sim;
+
+    use super::*;
+    use crate::server::Server;
+
+    #[test]
+    fn clients_of_every_kind_of_address_are_served_the_short_way() {
+        for address in ["127.0.0.1:80", "[::1]:80"] {
+            let sim = Sim::new(1);
+            let mut base = sim.event_base().unwrap();
+            let http = Server::new(&base).unwrap();
+            let seen = Rc::new(RefCell::new(None));
+            let keep = seen.clone();
+            http.set_gencb(move |req| {
+                let connection = req.connection().clone();
+                assert_eq!(req.peer(), connection.bev.peer_address().unwrap());
+                keep.replace(Some(connection));
+                req.send_reply(200, "OK", "body")
+            });
+            let bound = http.bind(address).unwrap();
+            let client = sim.connect(&bound.local_address().unwrap()).unwrap();
+            client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            base.run(LoopFlags::NONBLOCK).unwrap();
+            base.run(LoopFlags::NONBLOCK).unwrap();
+            let connection = seen.take().unwrap();
+            let mut input = Buffer::from("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            let mut served = 0;
+            assert_eq!(connection.serve_plain(&mut input, &mut served), Served::All, "{address}");
+            assert_eq!((served, input.len()), (1, 0));
+            assert!(connection.rests(), "{address}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_lies_whole_behind_its_head_is_taken_with_it() {
+        let sim = Sim::new(1);
+        let mut base = sim.event_base().unwrap();
+        let http = Server::new(&base).unwrap();
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let keep = seen.clone();
+        http.set_gencb(move |mut req| {
+            let body = req.take_body();
+            keep.borrow_mut().push((req.connection().clone(), body));
+            req.send_reply(200, "OK", "body")
+        });
+        let bound = http.bind("127.0.0.1:80").unwrap();
+        let client = sim.connect(&bound.local_address().unwrap()).unwrap();
+        client.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        base.run(LoopFlags::NONBLOCK).unwrap();
+        base.run(LoopFlags::NONBLOCK).unwrap();
+        let (connection, _) = seen.borrow_mut().remove(0);
+        let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
+        let mut served = 0;
+        let mut input = Buffer::from(format!("{post}first{post}other{post}rest"));
+        assert_eq!(
+            connection.serve_plain(&mut input, &mut served),
+            Served::Some,
+            "the last one is not whole"
+        );
+        assert_eq!((served, input), (2, Buffer::from(format!("{post}rest"))));
+        let bodies: Vec<_> = seen.borrow().iter().map(|(_, body)| body.to_vec()).collect();
+        assert_eq!(bodies, [b"first", b"other"]);
     }
 }

@@ -37,7 +37,7 @@ impl Span {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Field {
     pub(crate) name: Span,
     pub(crate) value: Span,

@@ -40,6 +40,8 @@ pub(crate) struct RequestHead {
     pub(crate) reply_headers: Headers,
     /// A host that was found valid, in this request or one before that had the same memory.
     pub(crate) known_host: Vec<u8>,
+    /// What was found out about it, for when the same bytes come again.
+    pub(crate) known: Known,
     /// The body, once the request is whole. Empty while the head is with its pool: what drops may be the program's.
     pub(crate) body: Buffer,
 }
@@ -60,6 +62,7 @@ impl RequestHead {
             headers: Headers::new(),
             reply_headers: Headers::new(),
             known_host: Vec::new(),
+            known: Known::NOTHING,
             body: Buffer::new(),
         }
     }
@@ -109,13 +112,32 @@ impl RequestHead {
     }
 }
 
-/// Heads that were used, kept for their memory; boxed, because they are handed on several times.
+/// What a plain head amounts to, apart from its method and target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// Length of the request line with its end; 0 if nothing is known.
+    pub(crate) line: u32,
+    /// The connection ends after the answer.
+    pub(crate) close: bool,
+    /// Length of the body that follows.
+    pub(crate) body: u64,
+}
+
+impl Known {
+    pub(crate) const NOTHING: Known = Known { line: 0, close: false, body: 0 };
+}
+
+/// Heads that were used, kept for their memory and for what is known of them; boxed, because they are handed on several times.
 ///
 /// It belongs to a server, so that an idle connection holds none: `take` hands one out, `give` takes it back.
 #[derive(Debug, Default)]
 pub(crate) struct HeadPool {
     #[expect(clippy::vec_box, reason = "a head stays in its box from here to the request and back")]
     heads: Vec<Box<RequestHead>>,
+    /// So many heads in a row were not those that came before, as a number of the form 2^n - 1.
+    missed: u8,
+    /// So many of the next heads are not compared.
+    skips: u8,
 }
 
 impl HeadPool {
@@ -123,10 +145,28 @@ impl HeadPool {
     const MAX_HEADS: usize = 32;
     /// A head that grew beyond this is freed, so that one large request does not hold memory for ever.
     const MAX_CAPACITY: usize = 8 << 10;
+    /// Comparisons left out at most.
+    const MAX_SKIPS: u8 = 63;
 
     #[inline]
     pub(crate) fn take(&mut self) -> Box<RequestHead> {
         self.heads.pop().unwrap_or_else(|| Box::new(RequestHead::empty()))
+    }
+
+    /// Whether the next head is to be compared with the one before. Where clients never ask the same twice, that is tried
+    /// seldom.
+    #[inline]
+    pub(crate) fn compares(&mut self) -> bool {
+        let compares = self.skips == 0;
+        self.skips = self.skips.saturating_sub(1);
+        compares
+    }
+
+    /// Records what came of a comparison.
+    #[inline]
+    pub(crate) fn compared(&mut self, is_same: bool) {
+        self.missed = if is_same { 0 } else { (self.missed * 2 + 1).min(HeadPool::MAX_SKIPS) };
+        self.skips = self.missed;
     }
 
     #[inline]
@@ -134,7 +174,7 @@ impl HeadPool {
         debug_assert!(head.body.is_empty(), "its bytes may be the program's, whose Drop is not run here");
         let capacity = head.headers.capacity() + head.reply_headers.capacity();
         if self.heads.len() < HeadPool::MAX_HEADS && capacity <= HeadPool::MAX_CAPACITY {
-            head.headers.clear();
+            // Its own fields stay: they may come again.
             head.reply_headers.clear();
             self.heads.push(head);
         }

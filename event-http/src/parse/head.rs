@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 use crate::error::Peer;
-use crate::head::{Field, Headers, Method, MethodSet, RequestHead, Span, Version, token};
+use crate::head::{Field, Headers, Known, Method, MethodSet, RequestHead, Span, Version, token};
 use crate::limits::Limits;
 use crate::parse::target;
 
@@ -112,6 +112,7 @@ pub(crate) fn request_head(
     lenient_targets: bool,
     head: &mut RequestHead,
 ) -> Result<(), Peer> {
+    head.known = Known::NOTHING;
     head.headers.clear();
     head.headers.bytes.extend_from_slice(bytes);
     let line = match parse(&mut head.headers, fields) {

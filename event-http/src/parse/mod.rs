@@ -12,5 +12,5 @@ pub(crate) use chunk::chunk_line;
 #[cfg(test)]
 pub(crate) use head::field_lines;
 pub(crate) use head::{Scan, Section, request_head};
-pub(crate) use plain::{Bearing, Plain, plain_head};
+pub(crate) use plain::{Bearing, Plain, is_again, plain_head};
 pub(crate) use trailer::trailers;

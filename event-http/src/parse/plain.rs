@@ -3,7 +3,7 @@
 //! It refuses nothing. What it does not take, for whatever reason, goes the long way ([`Scan`](super::Scan), then
 //! [`request_head`](super::request_head)), which decides; what it takes, the long way would have taken as the same head.
 
-use crate::head::{Field, Method, RequestHead, Span, Version, token};
+use crate::head::{Field, Known, Method, RequestHead, Span, Version, token};
 use crate::limits::Limits;
 
 /// Bytes looked at together.
@@ -12,10 +12,14 @@ const ONES: u64 = u64::MAX / 0xff;
 const HIGHS: u64 = ONES << 7;
 
 /// A head that was taken.
-pub(crate) struct Plain {
-    pub(crate) len: usize,
-    /// The value of its Host, if it has one and no other field that bears on anything.
-    pub(crate) host: Option<Span>,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plain {
+    /// Its fields are those of the head before: what is known of that holds for this.
+    Again,
+    /// The value of its Host, and no other field bears on anything.
+    Host(Span),
+    /// Its fields are to be looked at.
+    Other,
 }
 
 /// What a field has to do with the framing of a request; framing itself says so.
@@ -26,8 +30,27 @@ pub(crate) enum Bearing {
     Other,
 }
 
+/// Whether the head at the start of `input` is, byte for byte, the one that lies in `head`, of which something is known.
+#[inline]
+pub(crate) fn is_again(input: &[u8], limits: &Limits, head: &RequestHead) -> bool {
+    head.known.line > 0
+        && input.starts_with(&head.headers.bytes)
+        && is_within(limits, head.headers.bytes.len(), head.known.line, head.headers.fields.len())
+}
+
+#[inline]
+fn is_within(limits: &Limits, len: usize, line: u32, fields: usize) -> bool {
+    let is_within = |size: usize, max: Option<usize>| max.is_none_or(|max| size <= max);
+    is_within(len, limits.max_head_bytes)
+        && is_within(line as usize, limits.max_request_line_bytes)
+        && is_within(fields, limits.max_fields)
+}
+
 /// Takes the head at the start of `input` apart into `head`, whose memory is used again. `None`, with `head` in any state,
 /// if it is not whole or not plain: a usual method, a path, HTTP/1.1, fields, within the limits.
+///
+/// If something is known of what lies in `head`, and all behind the request line is the same, the fields are not taken
+/// apart again. Else nothing is known of it afterwards.
 #[inline(never)]
 pub(crate) fn plain_head(
     input: &[u8],
@@ -39,6 +62,65 @@ pub(crate) fn plain_head(
     if line_end == 0 {
         return None;
     }
+    let known = std::mem::replace(&mut head.known, Known::NOTHING);
+    let (len, plain) = if known.line > 0
+        && let Some(fields) = head.headers.bytes.get(known.line as usize..)
+        && input.get(line_end as usize..).is_some_and(|rest| rest.starts_with(fields))
+    {
+        let len = line_end as usize + fields.len();
+        head.known = Known { line: line_end, ..known };
+        move_fields(head, line_end.wrapping_sub(known.line));
+        (len, Plain::Again)
+    } else {
+        let (len, plain) = fields(input, line_end, limits, head, bearing)?;
+        head.host = None;
+        (len as usize, plain)
+    };
+    if !is_within(limits, len, line_end, head.headers.fields.len()) {
+        head.known = Known::NOTHING;
+        return None;
+    }
+    head.headers.bytes.clear();
+    head.headers.bytes.extend_from_slice(input.get(..len)?);
+    head.method = match input {
+        [b'G', ..] => Method::GET,
+        [b'D', ..] => Method::DELETE,
+        [b'H', ..] => Method::HEAD,
+        [b'P', b'O', ..] => Method::POST,
+        _ => Method::PUT,
+    };
+    head.version = Version::Http11;
+    head.target = Span { start, len: target_end - start };
+    head.path = Span { start, len: path_end - start };
+    head.query =
+        (target_end > path_end).then(|| Span { start: path_end + 1, len: target_end - path_end - 1 });
+    Some(plain)
+}
+
+/// Moves the places of fields behind a request line that is `by` bytes longer, modulo 2^32.
+#[inline]
+fn move_fields(head: &mut RequestHead, by: u32) {
+    if by == 0 {
+        return;
+    }
+    for field in &mut head.headers.fields {
+        field.name.start = field.name.start.wrapping_add(by);
+        field.value.start = field.value.start.wrapping_add(by);
+    }
+    if let Some(host) = &mut head.host {
+        host.start = host.start.wrapping_add(by);
+    }
+}
+
+/// Takes the fields apart that begin at `line_end`; the length of the whole head.
+#[inline]
+fn fields(
+    input: &[u8],
+    line_end: u32,
+    limits: &Limits,
+    head: &mut RequestHead,
+    bearing: impl Fn(&[u8]) -> Bearing,
+) -> Option<(u32, Plain)> {
     head.headers.fields.clear();
     let max_fields = limits.max_fields.unwrap_or(usize::MAX);
     let (mut host, mut hosts, mut is_special) = (Span::default(), 0, false);
@@ -64,26 +146,7 @@ pub(crate) fn plain_head(
         head.headers.fields.push(Field { name: Span { start: at, len: line.first }, value });
         at += line.end;
     };
-    let is_within = |size: u32, max: Option<usize>| max.is_none_or(|max| size as usize <= max);
-    if !is_within(len, limits.max_head_bytes) || !is_within(line_end, limits.max_request_line_bytes) {
-        return None;
-    }
-    head.headers.bytes.clear();
-    head.headers.bytes.extend_from_slice(input.get(..len as usize)?);
-    head.method = match input {
-        [b'G', ..] => Method::GET,
-        [b'D', ..] => Method::DELETE,
-        [b'H', ..] => Method::HEAD,
-        [b'P', b'O', ..] => Method::POST,
-        _ => Method::PUT,
-    };
-    head.version = Version::Http11;
-    head.target = Span { start, len: target_end - start };
-    head.path = Span { start, len: path_end - start };
-    head.query =
-        (target_end > path_end).then(|| Span { start: path_end + 1, len: target_end - path_end - 1 });
-    head.host = None;
-    Some(Plain { len: len as usize, host: (hosts == 1 && !is_special).then_some(host) })
+    Some((len, if hosts == 1 && !is_special { Plain::Host(host) } else { Plain::Other }))
 }
 
 /// Where the parts of a line are: it fits two registers. An `end` of 0 says that the line is not plain or not whole.
@@ -241,13 +304,14 @@ mod tests {
             framing::bearing,
         )
         .unwrap();
-        let Some(Plain { len, host }) = plain_head(input, limits, &mut head, framing::bearing) else {
+        let Some(plain) = plain_head(input, limits, &mut head, framing::bearing) else {
             return false;
         };
+        let len = head.headers.bytes.len();
         let (long_len, mut long) = long_way(input, limits)
             .unwrap_or_else(|| panic!("only the short way takes {}", input.escape_ascii()));
         assert_eq!((len, said(&head)), (long_len, said(&long)), "{}", input.escape_ascii());
-        if let Some(host) = host {
+        if let Plain::Host(host) = plain {
             let meaning = framing::understand_plain(&mut head, host).ok();
             assert_eq!(meaning, framing::understand(&mut long).ok(), "{}", input.escape_ascii());
             assert_eq!(head.host(), long.host());

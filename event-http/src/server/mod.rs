@@ -87,9 +87,11 @@ pub(crate) struct Inner {
     /// The same if by these rules an answer has to be read before an idle connection closes; else what no connection
     /// has.
     near_age: Cell<u16>,
+    /// Whether there is a deadline for handlers.
+    times_handlers: Cell<bool>,
     date: RefCell<DateCache>,
-    /// What the last plain answer had; it is the next one's, too, as a rule.
-    plain_heads: RefCell<PlainHeads>,
+    /// What the last plain answer had, and the last one that ended its connection; it is the next one's, too, as a rule.
+    plain_heads: RefCell<[PlainHeads; 2]>,
     /// The field that answers with a body get if they lack it.
     content_type: RefCell<Option<Headers>>,
     site: Rc<Site>,
@@ -125,6 +127,7 @@ impl Server {
             rules: RefCell::default(),
             rules_age: Cell::new(0),
             near_age: Cell::new(NO_AGE),
+            times_handlers: Cell::new(false),
             date: RefCell::new(DateCache::new()),
             plain_heads: RefCell::default(),
             content_type: RefCell::new(None),
@@ -302,8 +305,15 @@ impl Inner {
         let counts = age < UNCOUNTED && rules.limits.answer_is_first();
         self.rules_age.set(age.min(UNCOUNTED));
         self.near_age.set(if counts { age } else { NO_AGE });
+        self.times_handlers.set(rules.limits.handler_timeout.is_some());
         let old = self.rules.replace(Rc::new(rules));
         drop(old);
+    }
+
+    /// Whether handlers have a limited time, by the rules of now.
+    #[inline]
+    pub(crate) fn times_handlers(&self) -> bool {
+        self.times_handlers.get()
     }
 
     #[inline]
@@ -341,8 +351,8 @@ impl Inner {
         if !PlainHeads::are_for(to, head, body) {
             return false;
         }
-        let mut heads = self.plain_heads.borrow_mut();
-        if !heads.are_of(head, self.handle.elapsed_nanos()) && !self.fill_heads(&mut heads, head) {
+        let heads = &mut self.plain_heads.borrow_mut()[usize::from(to.close)];
+        if !heads.are_of(head, self.handle.elapsed_nanos()) && !self.fill_heads(heads, head, to.close) {
             return false;
         }
         heads.write(out, body);
@@ -350,12 +360,12 @@ impl Inner {
     }
 
     #[cold]
-    fn fill_heads(&self, heads: &mut PlainHeads, head: &ReplyHead<'_>) -> bool {
+    fn fill_heads(&self, heads: &mut PlainHeads, head: &ReplyHead<'_>, close: bool) -> bool {
         let mut date = self.date.borrow_mut();
         let line = *date.at(self.handle.elapsed(), || self.handle.wall_clock());
         let content_type = self.content_type.borrow();
         let automatic = Automatic { date: &line, content_type: content_type.as_ref() };
-        heads.fill(head, automatic, date.until())
+        heads.fill(head, automatic, close, date.until())
     }
 
     pub(crate) fn is_gone(&self) -> bool {

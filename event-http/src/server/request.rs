@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -41,8 +42,9 @@ pub struct Request {
     connection: Rc<Connection>,
     seq: Seq,
     /// Always there until the request is dropped.
-    head: Option<Box<RequestHead>>,
-    rare: Option<Box<Rare>>,
+    /// It and `rare` are dropped by this type's own `Drop`, and nothing is left to be done for them behind that.
+    head: ManuallyDrop<Option<Box<RequestHead>>>,
+    rare: ManuallyDrop<Option<Box<Rare>>>,
     answered: bool,
 }
 
@@ -71,14 +73,16 @@ impl Request {
             true => None,
             false => Some(Box::new(Rare { trailers, params: None })),
         };
-        Request { connection, seq, head: Some(head), rare, answered: false }
+        let (head, rare) = (ManuallyDrop::new(Some(head)), ManuallyDrop::new(rare));
+        Request { connection, seq, head, rare, answered: false }
     }
 
-    /// A request that is whole without a body.
+    /// A request that is whole, its body with its head.
     #[inline]
-    pub(crate) fn bodiless(connection: Rc<Connection>, seq: Seq, head: Box<RequestHead>) -> Request {
+    pub(crate) fn plain(connection: Rc<Connection>, seq: Seq, head: Box<RequestHead>) -> Request {
         connection.lend();
-        Request { connection, seq, head: Some(head), rare: None, answered: false }
+        let (head, rare) = (ManuallyDrop::new(Some(head)), ManuallyDrop::new(None));
+        Request { connection, seq, head, rare, answered: false }
     }
 
     /// The method.
@@ -363,6 +367,9 @@ impl Drop for Request {
             log::warn!("500 to {:?}: {}", self.connection.peer(), Error::from(Ours::HandlerFailed));
         }
         self.connection.take_back();
+        if let Some(rare) = self.rare.take() {
+            drop(rare);
+        }
         drop(body);
     }
 }
