@@ -69,7 +69,7 @@
 //! # Examples
 //!
 //! Whole programs, one file each; `cargo run --example echo` runs one. [All of them](../examples/index.html) are in the
-//! same repository.
+//! same repository; those that only serve HTTP are on [the front page of `event_http`](../event_http/index.html#examples).
 //!
 //! | example | what it shows |
 //! |---|---|
@@ -98,9 +98,10 @@
 //!
 //! - [`manual`]: a short book. [`manual::turn`] shows what the loop does and in which order; the rest is for those who
 //!   know libevent: [a guide to porting](manual::porting), [every name](manual::from_libevent), [what programs stumble
-//!   over](manual::traps), [what is different on purpose](manual::on_purpose). The search finds most things by their C
-//!   name, too: try `bufferevent_setcb`.
+//!   over](manual::traps), [what is different on purpose](manual::on_purpose). The search finds everything that has a
+//!   counterpart by its C name, too: try `bufferevent_setcb`.
 //! - [The design](../examples/design/index.html): how it is built, and why so (`DESIGN.md`).
+#![doc(test(attr(deny(unused_assignments, unused_must_use))))]
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
 mod address;
@@ -133,22 +134,51 @@ mod threads;
 mod watcher;
 mod workers;
 
+// An item that is re-exported loses its aliases in rendered documentation: they stand here once more.
 pub use address::{Address, Target, ToAddress};
+#[doc(alias = "event_base")]
 pub use base::EventBase;
-pub use buffer::{Buffer, Eol, FileSegment};
+#[doc(alias("evbuffer", "evbuffer_free"))]
+pub use buffer::Buffer;
+#[doc(alias = "evbuffer_eol_style")]
+pub use buffer::Eol;
+#[doc(alias("evbuffer_file_segment", "evbuffer_file_segment_free"))]
+pub use buffer::FileSegment;
+#[doc(alias = "evbuffer_cb_info")]
+pub use bufferevent::BufferChange;
+#[doc(alias = "bufferevent")]
+pub use bufferevent::BufferEvent;
+#[doc(alias = "bufferevent_filter_result")]
+pub use bufferevent::Filtered;
+#[doc(alias = "bufferevent_flush_mode")]
+pub use bufferevent::FlushMode;
+#[doc(alias = "ev_token_bucket_cfg")]
+pub use bufferevent::RateLimit;
+#[doc(alias = "bufferevent_rate_limit_group")]
+pub use bufferevent::RateLimitGroup;
 pub use bufferevent::{
-    BufferChange, BufferEvent, BufferGuard, Callbacks, Connect, Direction, Filter, Filtered, FlushMode,
-    NewSocket, RateLimit, RateLimitGroup, Scoped, Spliced, StreamEvent, Transport,
+    BufferGuard, Callbacks, Connect, Direction, Filter, NewSocket, Scoped, Spliced, StreamEvent, Transport,
 };
 pub use bytes::Bytes;
 pub use common_timeout::CommonTimeout;
+#[doc(alias("event_config", "event_config_new"))]
 pub use config::Config;
-pub use error::{ConnectError, ConnectPhase, Error};
-pub use event::{Event, Signal, Timer};
-pub use interest::{Features, Ready, What};
-pub use listener::{Accepted, InheritedSocket, Listener, ListenerOptions, ListenerStats, listen_fds};
+#[doc(alias = "bufferevent_socket_get_dns_error")]
+pub use error::ConnectError;
+pub use error::{ConnectPhase, Error};
+#[doc(alias = "event")]
+pub use event::Event;
+pub use event::{Signal, Timer};
+#[doc(alias = "event_method_feature")]
+pub use interest::Features;
+pub use interest::{Ready, What};
+#[doc(alias = "evconnlistener")]
+pub use listener::Listener;
+pub use listener::{Accepted, InheritedSocket, ListenerOptions, ListenerStats, listen_fds};
 pub use owned::{Hold, Owned};
-pub use reactor::{EventCount, EventId, EventInfo, LoopEnd, LoopFlags, LoopHandle};
+#[doc(alias = "event_base")]
+pub use reactor::LoopHandle;
+pub use reactor::{EventCount, EventId, EventInfo, LoopEnd, LoopFlags};
 pub use remote::{Mailbox, Remote, SendError, Sender, Waker};
 pub use resolver::{Answer, Family, Query, Resolver};
 pub use stats::{Histogram, Stats};

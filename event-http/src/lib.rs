@@ -50,6 +50,21 @@
 //!   [`Server::set_lenient_targets`], which servers of web pages want: browsers send `?a[]=1` as it is.
 //! - Requests on one connection are answered in their order, whatever order the program answers them in.
 //!
+//! - An [`Error`] says by itself what failed, and in the form `{error:#}` why. The address is the program's to add, and a
+//!   `main` that returns the error prints the form for debugging instead:
+//!
+//! ```
+//! # let base = event_core::EventBase::new()?;
+//! # let first = event_http::Server::new(&base)?;
+//! # let address = first.bind("127.0.0.1:0")?.local_address()?.to_string();
+//! # let http = event_http::Server::new(&base)?;
+//! if let Err(error) = http.bind(&address) {
+//!     eprintln!("{address}: {error:#}"); // ..: cannot listen: Address already in use (os error 98)
+//! #   assert!(format!("{error:#}").contains("in use"), "{error:#}");
+//! }
+//! # Ok::<(), event_http::Error>(())
+//! ```
+//!
 //! # Examples
 //!
 //! Whole programs, one file each; `cargo run --example generic_handler` runs one. [All of them](../examples/index.html) are
@@ -65,9 +80,10 @@
 //! # Where to look next
 //!
 //! - [`manual`]: programs on evhttp and how they are written here.
-//! - [The crate `event_core`](event_core): the loop, timers, signals and streams; [its manual](event_core::manual) has the
-//!   names of libevent, a guide to porting and the loop's turn.
+//! - [The crate `event_core`](../event_core/index.html): the loop, timers, signals and streams;
+//!   [its manual](../event_core/manual/index.html) has the names of libevent, a guide to porting and the loop's turn.
 //! - [The design](../examples/design/index.html): how it is built, and why so (`DESIGN.md`).
+#![doc(test(attr(deny(unused_assignments, unused_must_use))))]
 #![forbid(unsafe_code)]
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
@@ -86,14 +102,36 @@ mod parse;
 mod server;
 mod uri;
 
+// An item that is re-exported loses its aliases in rendered documentation: they stand here once more.
 pub use error::Error;
-pub use head::{HeaderValue, Headers, Method, MethodSet, Version};
+#[doc(alias = "evkeyvalq")]
+pub use head::Headers;
+#[doc(alias = "evhttp_cmd_type")]
+pub use head::Method;
+pub use head::{HeaderValue, MethodSet, Version};
 pub use limits::Limits;
+#[doc(alias = "evhttp_bound_socket")]
+pub use server::BoundSocket;
+#[doc(alias = "evhttp_request")]
+pub use server::Request;
+#[doc(alias = "evhttp")]
+pub use server::Server;
 pub use server::{
-    BodyEvent, BodyReader, BoundSocket, Completion, Deferred, DeferredReply, ErrorPage, Gone, HandlerReturn,
-    Overload, Reply, Request, Server, VirtualHost,
+    BodyEvent, BodyReader, Completion, Deferred, DeferredReply, ErrorPage, Gone, HandlerReturn, Overload,
+    Reply, VirtualHost,
 };
-pub use uri::{
-    Plus, QueryFlags, QueryPair, Uri, UriFlags, decode_uri, encode_uri, htmlescape, parse_query_str,
-    query_pairs, uridecode, uridecode_str, uriencode,
-};
+#[doc(alias = "evhttp_uri")]
+pub use uri::Uri;
+#[doc(alias = "evhttp_decode_uri")]
+pub use uri::decode_uri;
+#[doc(alias = "evhttp_encode_uri")]
+pub use uri::encode_uri;
+#[doc(alias = "evhttp_htmlescape")]
+pub use uri::htmlescape;
+#[doc(alias("evhttp_parse_query_str", "evhttp_parse_query_str_flags"))]
+pub use uri::parse_query_str;
+#[doc(alias = "evhttp_uridecode")]
+pub use uri::uridecode;
+#[doc(alias = "evhttp_uriencode")]
+pub use uri::uriencode;
+pub use uri::{Plus, QueryFlags, QueryPair, UriFlags, query_pairs, uridecode_str};

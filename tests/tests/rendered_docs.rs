@@ -1,7 +1,7 @@
 //! Whoever searches the rendered documentation for a C name finds what takes its place.
 //!
-//! Looks at what `cargo doc --workspace --no-deps` has made: without that it prints `skipped: cargo doc`; where
-//! `REQUIRE_TOOLS` is set, as `.ci/run` does after it has made them, it fails.
+//! Makes the documentation that it looks at, in a directory of its own and in the README's order: links from one crate
+//! into another are there only if the other was documented before.
 
 // Everything here is part of a test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -9,6 +9,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use tests::under_test::root;
 
@@ -40,18 +41,31 @@ const NAMES: [(&str, &str); 24] = [
     ("evhttp_uri_parse", "event_http/struct.Uri.html#method.parse"),
 ];
 
-/// Where the documentation lies, if it was made.
-fn docs() -> Option<PathBuf> {
-    let test = std::env::current_exe().unwrap();
-    let target = test.ancestors().nth(3).unwrap();
-    let doc = target.join("doc");
-    if doc.join("event_http/index.html").is_file() {
-        return Some(doc);
-    }
-    println!("skipped: cargo doc");
-    let required = std::env::var_os("REQUIRE_TOOLS").is_some_and(|value| !value.is_empty());
-    assert!(!required, "no documentation in {}: cargo doc --workspace --no-deps", doc.display());
-    None
+/// Every public name of libevent: name, header, first version, state and replacement, with tabs in between.
+const LIBEVENT: &str = include_str!("../data/libevent-names.tsv");
+
+/// What the README has its readers say to make the documentation, behind `cargo doc`.
+fn commands() -> Vec<Vec<String>> {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let commands = readme.lines().filter_map(|line| line.trim().strip_prefix("cargo doc "));
+    let words = commands.map(|command| command.split_whitespace().map(str::to_owned));
+    words.map(|words| words.filter(|word| word != "--open").collect()).collect()
+}
+
+/// Where the documentation lies. The first test to ask makes it.
+fn docs() -> &'static Path {
+    static DOCS: OnceLock<PathBuf> = OnceLock::new();
+    DOCS.get_or_init(|| {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rendered");
+        let commands = commands();
+        assert_eq!(commands.len(), 2, "{commands:?}");
+        for words in commands {
+            let mut cargo = Command::new(env!("CARGO"));
+            cargo.args(["doc", "--quiet", "--target-dir"]).arg(&target).args(&words).current_dir(root());
+            assert!(cargo.status().unwrap().success(), "{words:?}");
+        }
+        target.join("doc")
+    })
 }
 
 /// Everything in the search index.
@@ -94,8 +108,8 @@ fn each_c_name_stands_in_the_search_index_and_its_item_is_there() {
         (entry("event_base_new"), entry("event_get_events")),
         ("nevent_base_new".into(), "A`event_get_events".into())
     );
-    let Some(doc) = docs() else { return };
-    let index = index(&doc);
+    let doc = docs();
+    let index = index(doc);
     let is_in = |name: &str| index.contains(&entry(name)) || index.contains(&format!("\"{name}\""));
     assert!(!is_in("event_base_nee"));
     for (name, place) in NAMES {
@@ -106,25 +120,62 @@ fn each_c_name_stands_in_the_search_index_and_its_item_is_there() {
     }
 }
 
-#[test]
-fn the_search_itself_leads_from_each_c_name_to_its_item() {
-    let Some(doc) = docs() else { return };
-    // The search is a script of the pages, and needs something that runs scripts.
+/// Where the search of the pages leads from each name, best first. `None` if nothing here runs scripts.
+fn search<'a>(doc: &Path, names: impl Iterator<Item = &'a str> + Clone) -> Option<Vec<Vec<String>>> {
+    // Before Rust 1.92 it was another script.
     let is_new = doc.join("search.index").is_dir();
     let mut node = Command::new("node");
-    node.arg(root().join("tests/data/search.js")).arg(&doc).args(NAMES.map(|(name, _)| name));
+    node.arg(root().join("tests/data/search.js")).arg(doc).args(names.clone());
     let Some(output) = is_new.then(|| node.output().ok()).flatten() else {
         println!("skipped: node");
-        return;
+        return None;
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let found = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<Vec<&str>> = found.lines().map(|line| line.split('\t').collect()).collect();
-    assert_eq!(lines.iter().map(|line| line[0]).collect::<Vec<_>>(), NAMES.map(|(name, _)| name));
-    for (line, (name, place)) in lines.iter().zip(NAMES) {
+    assert_eq!(lines.iter().map(|line| line[0]).collect::<Vec<_>>(), names.collect::<Vec<_>>());
+    Some(lines.iter().map(|line| line[1..].iter().map(|hit| (*hit).to_owned()).collect()).collect())
+}
+
+#[test]
+fn the_search_itself_leads_from_each_c_name_to_its_item() {
+    let Some(found) = search(docs(), NAMES.iter().map(|(name, _)| *name)) else { return };
+    for (hits, (name, place)) in found.iter().zip(NAMES) {
         // Where a name has become several calls, each is a hit.
-        assert!(line[1..].contains(&&*format!("../{place}")), "{name} leads to {:?}", &line[1..]);
+        assert!(hits.contains(&format!("../{place}")), "{name} leads to {hits:?}");
     }
+}
+
+#[test]
+fn the_search_leads_from_every_name_of_libevent_to_its_item_its_row_or_its_trap() {
+    let traps = include_str!("../../event-core/src/manual/traps.md");
+    let lines = LIBEVENT.lines().filter(|line| !line.starts_with('#'));
+    let fields: Vec<Vec<&str>> = lines.map(|line| line.split('\t').collect()).collect();
+    let names: Vec<_> = fields
+        .iter()
+        .filter(|line| line[3] != "planned" || traps.contains(&format!("`{}`", line[0])))
+        .collect();
+    assert!(names.len() > 600, "{}", names.len());
+    let Some(found) = search(docs(), names.iter().map(|line| line[0])) else { return };
+    let leads = |hit: &str, line: &[&str]| match line[3] {
+        "alias" => match line[4].split_once("::") {
+            // What a macro writes for several types.
+            Some(("$type", part)) => hit.ends_with(&format!(".{part}")),
+            Some((of, part)) => hit.contains(&format!(".{of}.html#")) && hit.ends_with(&format!(".{part}")),
+            None => hit.ends_with(&format!(".{}.html", line[4])),
+        },
+        "planned" => hit == "../event_core/manual/traps/index.html",
+        _ => hit == "../event_core/manual/from_libevent/index.html",
+    };
+    let mut lost = Vec::new();
+    for (line, hits) in names.iter().zip(found) {
+        // The search does not tell `evbuffer_read` and `EVBUFFER_READ` apart: what is an item is found.
+        let item = names.iter().find(|other| other[3] == "alias" && other[0].eq_ignore_ascii_case(line[0]));
+        if !hits.iter().any(|hit| leads(hit, item.unwrap_or(line))) {
+            lost.push(format!("{} leads to {hits:?}", line[0]));
+        }
+    }
+    assert!(lost.is_empty(), "{} names are lost:\n{}", lost.len(), lost.join("\n"));
 }
 
 /// Where the links of a page lead that stay within the documentation: file and anchor.
@@ -138,7 +189,7 @@ fn links(text: &str) -> Vec<(&str, &str)> {
 
 #[test]
 fn the_links_of_the_front_pages_and_of_the_manuals_lead_somewhere() {
-    let Some(doc) = docs() else { return };
+    let doc = docs();
     let mut pages: Vec<PathBuf> = ["event_core", "event_http", "examples"]
         .iter()
         .map(|name| doc.join(name).join("index.html"))
