@@ -37,7 +37,7 @@ impl Buffer {
     ///
     /// ```
     /// # use event_core::Buffer;
-    /// let mut buffer = Buffer::from("one, two, three");
+    /// let buffer = Buffer::from("one, two, three");
     /// assert_eq!(buffer.search(b", ", 0), Some(3));
     /// assert_eq!(buffer.search(b", ", 4), Some(8));
     /// assert_eq!(buffer.search(b"four", 0), None);

@@ -69,7 +69,8 @@ bitflags! {
         /// The peer will send no more. Writing still works if the peer still reads.
         #[doc(alias = "BEV_EVENT_EOF")]
         const EOF = 0x10;
-        /// Reading, writing or connecting failed: [`BufferEvent::error`] says how.
+        /// Reading, writing or connecting failed: [`BufferEvent::error`] says how. With `READING` or `WRITING` where one
+        /// of them did; alone for a connect, and for an input or output that is full (see [`BufferEvent::set_max`]).
         #[doc(alias = "BEV_EVENT_ERROR")]
         const ERROR = 0x20;
         /// Nothing moved for as long as the timeout of that direction allows; the direction is disabled.

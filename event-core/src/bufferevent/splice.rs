@@ -47,7 +47,7 @@ impl BufferEvent {
     ///
     /// let mut base = EventBase::new()?;
     /// let upstream: std::net::SocketAddr = "127.0.0.1:8080".parse()?;
-    /// let listener = Listener::bind(&base, "127.0.0.1:0", move |listener, accepted| {
+    /// let listener = Listener::bind(&base, "127.0.0.1:0", move |_, accepted| {
     ///     let client = accepted.into_stream();
     ///     if let Ok(server) = BufferEvent::connect(client.handle(), &Address::Ip(upstream)) {
     ///         let _ = client.splice(&server, |end| println!("{} there, {} back", end.there, end.back));

@@ -20,6 +20,7 @@ use super::{Accepted, Listener, Name};
 ///     .only_v6(false) // IPv4 as well
 ///     .max_connections(Some(1000))
 ///     .bind(&base, "[::]:0", |_, accepted| drop(accepted))?;
+/// println!("listening on {}", listener.local_address()?);
 /// # Ok::<(), event_core::Error>(())
 /// ```
 #[derive(Clone, Debug)]

@@ -3,5 +3,5 @@
 #[cfg(doc)]
 use crate::{
     Accepted, Buffer, BufferEvent, Callbacks, Config, Error, Event, EventBase, EventId, ListenerOptions,
-    LoopEnd, LoopHandle, Ready, Remote, Signal, ToAddress,
+    LoopEnd, LoopHandle, Ready, Remote, Signal, Timer, ToAddress,
 };
