@@ -1,7 +1,7 @@
 //! A chat room: each client's lines go to all others. Who reads too slowly is dropped, so that nobody has to wait.
 //!
 //! Try: cargo run --example chat                   (or: cargo run --example chat unix:/tmp/chat.sock)
-//! and in two other terminals: nc 127.0.0.1 7779, then a line, /name NAME, or /quit
+//! and in two other terminals: nc (or: cargo run --example becat --) 127.0.0.1 7779, then a line, /name NAME, or /quit
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 

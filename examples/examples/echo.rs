@@ -1,7 +1,7 @@
 //! A TCP echo server with buffered streams: what comes in goes out again.
 //!
 //! Try: cargo run --example echo                   (or: cargo run --example echo 127.0.0.1:0)
-//! and in another terminal: nc 127.0.0.1 7777, or cargo run --example client
+//! and in another terminal: nc (or: cargo run --example becat --) 127.0.0.1 7777, or cargo run --example client
 
 use event_core::{BufferEvent, Callbacks, Direction, Error, EventBase, Listener, StreamEvent};
 use examples::{argument, cannot_listen, reason};

@@ -1,7 +1,7 @@
 //! A TCP server that greets every client and hangs up: libevent's `hello-world` sample. Ctrl-C ends it two seconds later.
 //!
 //! Try: cargo run --example hello_world            (or: cargo run --example hello_world 127.0.0.1:0)
-//! and in another terminal: nc 127.0.0.1 9995
+//! and in another terminal: nc (or: cargo run --example becat --) 127.0.0.1 9995
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 //!
 //! Try: cargo run --example echo                                     (the server behind)
 //! and in another terminal: cargo run --example le_proxy 7778 127.0.0.1:7777
-//! and in a third: nc 127.0.0.1 7778
+//! and in a third: nc (or: cargo run --example becat --) 127.0.0.1 7778
 //!
 //! As there, a port alone is one of 127.0.0.1, a side that is slow costs 512 KiB, and when one side ends the other gets
 //! what is on its way and is closed, too: `proxy` passes a half-close on instead. Without TLS, `-s` and `-W` are not known.

@@ -2,7 +2,7 @@
 //!
 //! Try: cargo run --example echo                   (the server behind)
 //! and in another terminal: cargo run --example proxy    (or: cargo run --example proxy 127.0.0.1:0 127.0.0.1:7777)
-//! and in a third: nc 127.0.0.1 7778
+//! and in a third: nc (or: cargo run --example becat --) 127.0.0.1 7778
 
 use event_core::{Address, BufferEvent, Error, EventBase, Listener};
 use examples::{address_argument, cannot_listen, nth_address_argument, reason};

@@ -1,5 +1,5 @@
 //! The examples: whole programs, each one file in `examples/examples`, shown below as a module. `cargo run --example NAME`
-//! runs one.
+//! runs one. Where one says `nc`, a netcat, the example `becat` does as well: `cargo run --example becat -- 127.0.0.1 7777`.
 //!
 //! The functions are what they share: how they read an address and how they say what went wrong.
 

@@ -1,5 +1,9 @@
 /*
  * A netcat on libevent's bufferevents with the options of examples/examples/becat.rs: its peer in tests/tests/becat.rs.
+ *
+ * To build it, with the headers of libevent 2.1 or newer (libevent-dev):
+ *
+ *   gcc -O2 -o becat tests/c/becat.c -levent
  */
 #include <errno.h>
 #include <signal.h>

@@ -1,6 +1,10 @@
 /*
  * Prints what is written to a named pipe; Ctrl-C ends it and removes the pipe.
  * The counterpart in C of examples/examples/event_read_fifo.rs.
+ *
+ * To build it, with the headers of libevent 2.1 or newer (libevent-dev):
+ *
+ *   gcc -O2 -o event_read_fifo tests/c/event_read_fifo.c -levent
  */
 #include <errno.h>
 #include <fcntl.h>

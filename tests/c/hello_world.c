@@ -1,6 +1,10 @@
 /*
  * A TCP server that greets every client and hangs up; Ctrl-C ends it two seconds later.
  * The counterpart in C of examples/examples/hello_world.rs.
+ *
+ * To build it, with the headers of libevent 2.1 or newer (libevent-dev):
+ *
+ *   gcc -O2 -o hello_world tests/c/hello_world.c -levent
  */
 #include <signal.h>
 #include <stdio.h>

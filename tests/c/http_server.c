@@ -1,6 +1,10 @@
 /*
  * Serves the files of a directory; lists directories, prints what is not GET and /dump, refuses "..".
  * The counterpart in C of examples/examples/http_server.rs.
+ *
+ * To build it, with the headers of libevent 2.1 or newer (libevent-dev):
+ *
+ *   gcc -O2 -o http_server tests/c/http_server.c -levent
  */
 #include <dirent.h>
 #include <fcntl.h>

@@ -10,6 +10,10 @@
  *   get KEY         value VALUE, or none
  *   factor N        factors N: P Q ..., by the worker; other answers may come first
  *   quit            bye, and the connection is closed
+ *
+ * To build it, with the headers of libevent 2.1 or newer (libevent-dev):
+ *
+ *   gcc -O2 -o line_server tests/c/line_server.c -pthread -levent -levent_pthreads
  */
 #include <ctype.h>
 #include <pthread.h>

@@ -1,6 +1,10 @@
 /*
  * Counts SIGINT and deletes its event at the third.
  * The counterpart in C of examples/examples/signal_test.rs.
+ *
+ * To build it, with the headers of libevent 2.1 or newer (libevent-dev):
+ *
+ *   gcc -O2 -o signal_test tests/c/signal_test.c -levent
  */
 #include <signal.h>
 #include <stdio.h>

@@ -1,6 +1,10 @@
 /*
  * Says every two seconds how long the last pause was; -p for a persistent timer.
  * The counterpart in C of examples/examples/time_test.rs.
+ *
+ * To build it, with the headers of libevent 2.1 or newer (libevent-dev):
+ *
+ *   gcc -O2 -o time_test tests/c/time_test.c -levent
  */
 #include <stdio.h>
 #include <string.h>

@@ -4,6 +4,10 @@
  *
  * libevent 2.1 has no watchers (evwatch_prepare_new came with 2.2), so the loop is run a turn at a time and measured
  * from outside: the first callback of a turn tells when it woke.
+ *
+ * To build it, with the headers of libevent 2.1 or newer (libevent-dev):
+ *
+ *   gcc -O2 -o watch_timing tests/c/watch_timing.c -levent
  */
 #include <signal.h>
 #include <stdio.h>
