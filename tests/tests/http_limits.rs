@@ -378,6 +378,28 @@ fn one_connection_too_many_gets_503_and_a_flood_nothing() {
 }
 
 #[test]
+fn the_bound_that_open_files_set_goes_up_with_their_limit() {
+    each_simulated_web(|web| {
+        web.page();
+        let sim = web.bed.sim().unwrap().clone();
+        sim.set_open_file_limit(64 + 2);
+        let mut served = Vec::new();
+        for limit in [2, 3, 5] {
+            sim.set_open_file_limit(64 + limit);
+            while served.len() < limit {
+                let client = web.client();
+                assert!(web.ask(&client, GET, 1).ends_with(PAGE));
+                served.push(client);
+            }
+            let refused = web.client();
+            assert!(web.ask_to_end(&refused, GET).starts_with("HTTP/1.1 503 "));
+            drop(refused);
+            web.until_connections(limit);
+        }
+    });
+}
+
+#[test]
 fn zero_means_zero_and_none_no_limit() {
     each_simulated_web(|web| {
         web.page();

@@ -260,7 +260,7 @@ impl Inner {
     /// Serves a stream, or refuses it when there are too many.
     fn take(self: &Rc<Self>, stream: BufferEvent, peer: Address) {
         let count = self.connections.borrow().len();
-        let most = self.most_connections();
+        let most = self.most_connections(count);
         if self.gone.get() || self.stopping.get() || count >= most.saturating_add(REFUSED_AT_ONCE) {
             stream.free();
             return;
@@ -275,16 +275,21 @@ impl Inner {
         }
     }
 
-    fn most_connections(&self) -> usize {
-        self.max_connections
-            .get()
-            .unwrap_or_else(|| self.handle.open_file_limit().saturating_sub(SPARE_FILES).max(1))
+    /// The bound on connections, for so many. The open-file limit is asked for again where it was reached, as it may have
+    /// been raised; that is a system call. Of a lower one accepting tells.
+    fn most_connections(&self, count: usize) -> usize {
+        self.max_connections.get().unwrap_or_else(|| {
+            if count >= self.file_bound.get() {
+                self.file_bound.set(self.handle.open_file_limit().saturating_sub(SPARE_FILES).max(1));
+            }
+            self.file_bound.get()
+        })
     }
 
     /// Accepts, or waits, as the number of connections wants it.
     pub(crate) fn settle_listeners(&self) {
-        let waits = self.overload.get() == Overload::Wait
-            && self.connections.borrow().len() >= self.most_connections();
+        let count = self.connections.borrow().len();
+        let waits = self.overload.get() == Overload::Wait && count >= self.most_connections(count);
         if waits == self.waiting.get() {
             return;
         }

@@ -103,6 +103,8 @@ pub(crate) struct Inner {
     connections: RefCell<Slab<Rc<Connection>>>,
     /// `None`: the open-file limit less a reserve.
     max_connections: Cell<Option<usize>>,
+    /// The open-file limit less a reserve, as it was last; 0 if it was not asked for yet.
+    file_bound: Cell<usize>,
     overload: Cell<Overload>,
     /// Listeners rest because there are too many connections.
     waiting: Cell<bool>,
@@ -139,6 +141,7 @@ impl Server {
             error_page: Slot::default(),
             connections: RefCell::default(),
             max_connections: Cell::new(None),
+            file_bound: Cell::new(0),
             overload: Cell::default(),
             waiting: Cell::new(false),
             queued: RefCell::default(),
