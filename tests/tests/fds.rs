@@ -11,7 +11,7 @@ use std::time::Duration;
 use event_core::testing::{Call, Faults};
 use event_core::{Error, Event, LoopEnd, LoopFlags, Ready, What};
 use tests::events::{noter, pass};
-use tests::{Bed, Fd, Log, each_backend, each_seed};
+use tests::{Bed, Fd, Log, each_backend, each_seed, must_panic, quiet_panic};
 
 const MS: Duration = Duration::from_millis(1);
 const READ: What = What::READ;
@@ -279,7 +279,8 @@ fn old_events_of_a_reused_fd_end_properly_when_the_new_one_is_refused() {
         old.add(Some(Duration::from_secs(3600))).unwrap();
         let (fd, _peer) = reuse(bed, fd);
         let new = noter(&base, fd.raw(), READ, &Log::new());
-        faults.fail(Call::Change, faults.count(Call::Change) + 2, libc::ENOMEM);
+        // One change finds out, one takes the old number back, and then this one.
+        faults.fail(Call::Change, faults.count(Call::Change) + 3, libc::ENOMEM);
         assert_eq!(new.add(None).unwrap_err().raw_os_error(), Some(libc::ENOMEM));
         assert_eq!(alive.count(), 0);
         assert_eq!(base.dispatch().unwrap(), LoopEnd::Empty);
@@ -370,6 +371,63 @@ fn a_closed_fd_ends_its_own_events_and_no_others() {
         assert_eq!(log.take(), [Ready::READ]);
         assert!(matches!(bad.add(None), Err(Error::Stale)));
         drop((reader, writer));
+    });
+}
+
+/// A high number, so that no other test gets it meanwhile, which means a pipe; both are to be closed by the number.
+fn high_fd(from: i32) -> (i32, std::io::PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    (nix::fcntl::fcntl(&reader, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(from)).unwrap(), writer)
+}
+
+#[test]
+fn a_closed_fd_costs_nothing_once_its_events_have_ended() {
+    each_backend(|bed| {
+        if bed.method != "poll" {
+            return; // Elsewhere the kernel forgets a closed fd in silence.
+        }
+        for joined in [false, true] {
+            let faults = Faults::new();
+            let mut base = bed.base_with(&faults);
+            let (high, _writer) = high_fd(960);
+            let event = noter(&base, high, READ | PERSIST, &Log::new());
+            event.add(None).unwrap();
+            nix::unistd::close(high).unwrap();
+            if joined {
+                // It finds out, and so do the others.
+                let late = noter(&base, high, READ, &Log::new());
+                assert_eq!(late.add(None).unwrap_err().raw_os_error(), Some(libc::EBADF));
+            }
+            let before = faults.count(Call::Wait);
+            base.loopexit(Some(20 * MS)).unwrap();
+            assert_eq!(base.dispatch().unwrap(), LoopEnd::Exit);
+            assert!(matches!(event.add(None), Err(Error::Stale)));
+            let waits = faults.count(Call::Wait) - before;
+            assert!(waits <= 4, "{waits} waits in 20 ms, joined: {joined}");
+        }
+    });
+}
+
+#[test]
+fn a_closed_fd_ends_its_events_though_a_neighbour_panics_first() {
+    each_backend(|bed| {
+        if bed.method != "poll" {
+            return;
+        }
+        let mut base = bed.base();
+        let (fd, peer) = bed.fd();
+        let _panics = Event::new(&base, fd.raw(), READ | PERSIST, |_, _| quiet_panic("first")).unwrap();
+        _panics.add(None).unwrap();
+        let (high, _writer) = high_fd(970);
+        let event = noter(&base, high, READ | PERSIST, &Log::new());
+        event.add(None).unwrap();
+        nix::unistd::close(high).unwrap();
+        peer.write_all(b"x");
+        must_panic("first", || base.dispatch());
+        // In case nobody tells of the closed one.
+        base.loopexit(Some(Duration::from_secs(10))).unwrap();
+        pass(&mut base);
+        assert!(matches!(event.add(None), Err(Error::Stale)));
     });
 }
 

@@ -27,6 +27,62 @@ fn a_loop_without_events_ends_at_once_as_empty() {
     });
 }
 
+/// Calls the loop when it is dropped.
+struct Says<F: Fn()>(F);
+
+impl<F: Fn()> Drop for Says<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+#[test]
+fn a_stop_that_a_callbacks_captures_ask_for_when_they_drop_is_before_the_next_callback() {
+    each_backend(|bed| {
+        for (timers, continues) in [(false, false), (false, true), (true, false), (true, true)] {
+            let mut base = bed.base();
+            let ran = Rc::new(Cell::new(0));
+            let mut fds = Vec::new();
+            for _ in 0..2 {
+                let (handle, count) = (base.handle().clone(), ran.clone());
+                let says = Says(move || {
+                    let _ = if continues { handle.loopcontinue() } else { handle.loopbreak() };
+                });
+                let frees = base.handle().clone();
+                if timers {
+                    let timer = Timer::new(&base, move |timer| {
+                        let _captured = &says;
+                        count.set(count.get() + 1);
+                        frees.free(timer.id()).unwrap();
+                    })
+                    .unwrap();
+                    timer.add(Duration::ZERO).unwrap();
+                    timer.detach();
+                } else {
+                    let (fd, peer) = bed.fd();
+                    let event = Event::new(&base, fd.raw(), What::READ | What::PERSIST, move |event, _| {
+                        let _captured = &says;
+                        count.set(count.get() + 1);
+                        frees.free(event.id()).unwrap();
+                    })
+                    .unwrap();
+                    event.add(None).unwrap();
+                    event.detach();
+                    peer.write_all(b"x");
+                    fds.push((fd, peer));
+                }
+            }
+            if continues {
+                assert_eq!(base.run(LoopFlags::ONCE).unwrap(), LoopEnd::Once);
+            } else {
+                assert_eq!(base.dispatch().unwrap(), LoopEnd::Break);
+            }
+            assert_eq!(ran.get(), 1, "timers: {timers}, continues: {continues}");
+            drop(fds);
+        }
+    });
+}
+
 #[test]
 fn an_activation_that_is_taken_back_and_asked_for_anew_stands_behind_the_others() {
     each_backend(|bed| {

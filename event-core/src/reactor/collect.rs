@@ -35,7 +35,7 @@ impl Core {
             let report = reported.report();
             let Some(fd) = self.fds.resolve(reported.tag()) else { continue };
             if report.contains(Report::INVALID) {
-                let mut lost = self.detach_all(fd);
+                let mut lost = self.detach_all(sys, fd);
                 self.lost.append(&mut lost);
                 continue;
             }

@@ -169,6 +169,13 @@ impl LoopHandle {
                 }
                 Next::Unwanted(cb) => {
                     let_go(cb);
+                    // What was dropped may have asked for a stop.
+                    if reactor.extras.has(Uses::LONG_WAY | Uses::STOP)
+                        && let Some(over) = self.pause(None, callbacks)
+                    {
+                        is_over = over;
+                        break None;
+                    }
                     continue;
                 }
                 Next::Wait(first) => {
@@ -263,7 +270,8 @@ impl LoopHandle {
             return Some(self.after_one(0, callbacks));
         }
         self.flush_all();
-        None
+        // What was sent dropped, too.
+        reactor.extras.has(Uses::STOP).then_some(false)
     }
 }
 

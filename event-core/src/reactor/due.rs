@@ -55,6 +55,11 @@ impl LoopHandle {
                 Next::Unwanted(key, cb) => {
                     let unwanted = self.put_back(key, cb);
                     drop(unwanted);
+                    if reactor.extras.has(Uses::LONG_WAY | Uses::STOP)
+                        && let Some(is_over) = self.pause(None, callbacks)
+                    {
+                        return (callbacks, is_over);
+                    }
                     continue;
                 }
                 Next::End => return (callbacks, false),

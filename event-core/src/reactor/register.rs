@@ -58,7 +58,7 @@ impl Core {
             // Always asked, also when nothing changes: the answer tells whether the number still means the same file.
             Some(entry) => match sys.change(fd, entry.tag(fd), entry.kernel, wanted) {
                 Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EBADF)) => {
-                    lost.append(&mut self.detach_all(fd));
+                    lost.append(&mut self.detach_all(sys, fd));
                     wanted = what.interest();
                     sys.change(fd, self.fds.tag(fd), Interest::empty(), wanted)?;
                 }
@@ -207,21 +207,19 @@ impl Core {
                 Ok(()) if wanted.is_empty() => entry.forget(),
                 Ok(()) => entry.kernel = wanted,
                 Err(error) => {
+                    // Of another refusal: it is still that file, whose reports would come for ever.
                     let errno = error.raw_os_error();
                     let refused = errno.filter(|errno| !matches!(*errno, libc::ENOENT | libc::EBADF));
-                    if refused.is_some() {
-                        // It is still that file: its reports would come for ever.
-                        let _ = sys.change(fd, entry.tag(fd), entry.kernel, Interest::empty());
-                    }
-                    lost.extend(self.detach_all(fd).into_iter().map(|key| (key, refused)));
+                    lost.extend(self.detach_all(sys, fd).into_iter().map(|key| (key, refused)));
                 }
             }
         }
         lost
     }
 
-    /// Takes every event off an fd that the kernel does not know any more.
-    pub(super) fn detach_all(&mut self, fd: RawFd) -> Vec<Key> {
+    /// Takes every event off an fd that the kernel does not know any more, or is not to report any more: it is told, for
+    /// poll(2) would report a closed one for ever.
+    pub(super) fn detach_all(&mut self, sys: &dyn Sys, fd: RawFd) -> Vec<Key> {
         let keys: Vec<Key> = self.watchers(fd).collect();
         for &key in &keys {
             if let Some(slot) = self.slots.get_mut(key) {
@@ -233,6 +231,10 @@ impl Core {
             }
         }
         if let Some(entry) = self.fds.get_mut(fd) {
+            if !entry.kernel.is_empty() {
+                // What is gone already is as good.
+                let _ = sys.change(fd, entry.tag(fd), entry.kernel, Interest::empty());
+            }
             entry.first = NONE;
             entry.forget();
         }
@@ -249,7 +251,7 @@ impl Core {
             if !wanted.is_empty() {
                 match sys.change(fd, entry.tag(fd), Interest::empty(), wanted) {
                     Ok(()) => entry.kernel = wanted,
-                    Err(_) => lost.append(&mut self.detach_all(fd)),
+                    Err(_) => lost.append(&mut self.detach_all(sys, fd)),
                 }
             }
         }

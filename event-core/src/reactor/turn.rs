@@ -510,10 +510,10 @@ struct Run {
 }
 
 impl Core {
-    /// Whether anything is queued, for this turn or the next.
+    /// Whether anything is queued, for this turn or the next, or an event is to be told that its fd is gone.
     #[inline]
     pub(super) fn has_queued(&self) -> bool {
-        !self.queues.is_empty() || self.later_live > 0
+        !self.queues.is_empty() || self.later_live > 0 || !self.lost.is_empty()
     }
 
     /// Whether an activation is queued for this turn, and was not taken back.
