@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use event_core::testing::{Call, Faults};
 use event_core::{Config, Event, EventBase, Features, LoopEnd, LoopFlags, Ready, Timer, What};
 use tests::events::named;
-use tests::{Log, each_backend};
+use tests::{Log, OnDrop, each_backend};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -27,15 +27,6 @@ fn a_loop_without_events_ends_at_once_as_empty() {
     });
 }
 
-/// Calls the loop when it is dropped.
-struct Says<F: Fn()>(F);
-
-impl<F: Fn()> Drop for Says<F> {
-    fn drop(&mut self) {
-        (self.0)();
-    }
-}
-
 #[test]
 fn a_stop_that_a_callbacks_captures_ask_for_when_they_drop_is_before_the_next_callback() {
     each_backend(|bed| {
@@ -45,7 +36,7 @@ fn a_stop_that_a_callbacks_captures_ask_for_when_they_drop_is_before_the_next_ca
             let mut fds = Vec::new();
             for _ in 0..2 {
                 let (handle, count) = (base.handle().clone(), ran.clone());
-                let says = Says(move || {
+                let says = OnDrop(move || {
                     let _ = if continues { handle.loopcontinue() } else { handle.loopbreak() };
                 });
                 let frees = base.handle().clone();
